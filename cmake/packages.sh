@@ -1,7 +1,7 @@
 # Sourced by apps/quickstart.sh and tests/run.sh: installs Debian or Ubuntu packages, asking nothing.
 
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libmetis-dev libzip-dev zlib1g-dev libarpack2-dev libdnnl-dev libyaml-dev libjansson-dev"
-packages_test="g++ clang libclang-rt-14-dev libcmocka-dev libbenchmark-dev"
+packages_test="g++ clang libcmocka-dev libbenchmark-dev"
 
 # say <text>: one line of progress, with the minutes and seconds since the script began.
 say() { printf '[%02d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
@@ -15,7 +15,7 @@ as_root() {
     fi
 }
 
-# install_packages <names>: those that are missing. Names that this release does not have are left to the build to miss.
+# install_packages <names>: those that are missing.
 install_packages() {
     local missing="" name
     command -v apt-get >/dev/null || stop "this script installs packages with apt-get (Debian 12, Ubuntu 24.04 or newer), which is not here: install by hand what README.md lists"

@@ -37,6 +37,7 @@ suite() {
 }
 
 install_packages $packages_build $packages_test
+install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev" # the fuzzers' run time; its name holds the version
 : >"$logs/skipped"
 : >"$logs/reasons"
 
