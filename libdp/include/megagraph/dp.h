@@ -37,7 +37,8 @@ typedef struct mg_dp_adamw {
 } mg_dp_adamw;
 
 /* One step in place. gradients are multiplied by gradient_scale first (clipping, averaging). step counts from 1.
-   -EINVAL: step < 1, ranges not ascending or outside [0, count). O(count) time. */
+   -EINVAL: step < 1, ranges not ascending or outside [0, count), a beta outside [0, 1), a negative or NaN rate, epsilon or
+   decay; nothing is then changed. A NaN gradient makes its parameter NaN. O(count) time. */
 MG_DP_API int mg_dp_adamw_step(float *parameters, float *first_moment, float *second_moment, const float *gradients,
                                int64_t count, const mg_dp_adamw *adamw, int64_t step, double gradient_scale);
 
@@ -49,8 +50,8 @@ MG_DP_API double mg_dp_clip_scale(double norm, double limit);
 
 typedef enum mg_dp_schedule { MG_DP_CONSTANT, MG_DP_LINEAR, MG_DP_COSINE } mg_dp_schedule;
 
-/* Learning rate of `step` (from 0) of `steps`: rises linearly over `warmup` steps to `rate`, then stays, falls linearly
-   or by a half cosine to 0 at `steps`. */
+/* Learning rate of `step` (from 0) of `steps`: rises linearly over `warmup` steps, rate / warmup at step 0, to `rate` at step
+   warmup - 1; then stays, falls linearly or by a half cosine from `rate` at step `warmup` to 0 at `steps`, where it stays. */
 MG_DP_API double mg_dp_schedule_rate(mg_dp_schedule schedule, double rate, int64_t step, int64_t warmup, int64_t steps);
 
 #ifdef __cplusplus
