@@ -54,9 +54,12 @@ static uint16_t to_bf16(double x)
 static void load_row(double *to, mg_attn_tensor from, mg_attn_type type, int64_t token, int32_t head, int32_t dim)
 {
     int64_t at = token * from.token_stride + head * from.head_stride;
-    for (int32_t d = 0; d < dim; d++)
-        to[d] = type == MG_ATTN_BF16 ? from_bf16(((const uint16_t *)from.data)[at + d])
-                                     : ((const float *)from.data)[at + d];
+    if (type == MG_ATTN_BF16)
+        for (int32_t d = 0; d < dim; d++)
+            to[d] = from_bf16(((const uint16_t *)from.data)[at + d]);
+    else
+        for (int32_t d = 0; d < dim; d++)
+            to[d] = ((const float *)from.data)[at + d];
 }
 
 static void store_row(mg_attn_tensor to, const double *from, mg_attn_type type, int64_t token, int32_t head,
@@ -97,6 +100,24 @@ static int64_t segment_of(const int64_t *starts, int64_t segments, int64_t token
     return low;
 }
 
+/* Of a patch tile: looks for the position, by halves, among the ascending ones. */
+static uint8_t patch_code(const uint8_t *payload, int wanted, uint8_t constant)
+{
+    uint16_t count, position;
+    memcpy(&count, payload, 2);
+    for (int low = 0, high = count; low < high;) {
+        int middle = (low + high) / 2;
+        memcpy(&position, payload + 2 + 2 * middle, 2);
+        if (position == wanted)
+            return payload[2 + 2 * count + middle];
+        if (position < wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return constant;
+}
+
 static uint8_t tile_code(const mg_attn_tiles *tiles, int64_t map_query, int64_t map_key)
 {
     int64_t t = map_query / MG_ATTN_TILE * tiles->tile_columns + map_key / MG_ATTN_TILE;
@@ -105,16 +126,8 @@ static uint8_t tile_code(const mg_attn_tiles *tiles, int64_t map_query, int64_t 
     if (tiles->classes[t] == MG_ATTN_TILE_CONSTANT)
         return code;
     const uint8_t *payload = tiles->payload + tiles->offsets[t];
-    if (tiles->classes[t] == MG_ATTN_TILE_PATCH) {
-        uint16_t count, position;
-        memcpy(&count, payload, 2);
-        for (int e = 0; e < count; e++) {
-            memcpy(&position, payload + 2 + 2 * e, 2);
-            if (position == row * MG_ATTN_TILE + column)
-                code = payload[2 + 2 * count + e];
-        }
-        return code;
-    }
+    if (tiles->classes[t] == MG_ATTN_TILE_PATCH)
+        return patch_code(payload, row * MG_ATTN_TILE + column, code);
     code = 0;
     for (int p = 0; p < tiles->planes; p++) {
         uint64_t word;
@@ -132,10 +145,16 @@ static void near_row(walk *run, int r)
     int64_t row = map->query_begin + b->q0 + r, first = map->key_begin + b->k0;
     for (int c = 0; c < b->nk; c++)
         b->codes[r][c] = (uint8_t)map->far_code;
-    for (int64_t e = map->near_starts[row]; e < map->near_starts[row + 1]; e++) {
+    int64_t low = map->near_starts[row], end = map->near_starts[row + 1];
+    for (int64_t high = end; low < high;) { /* the first pair from this block on */
+        int64_t middle = low + (high - low) / 2;
+        if (map->near_columns[middle] < first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (int64_t e = low; e < end && map->near_columns[e] < first + b->nk; e++) {
         int64_t c = map->near_columns[e] - first;
-        if (c < 0 || c >= b->nk)
-            continue;
         b->codes[r][c] = map->near_codes ? map->near_codes[e] : 0;
         b->pairs[r][c] = e;
     }
