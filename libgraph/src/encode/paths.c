@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "graph/csr.h"
+#include "graph/parallel.h"
 #include "library.h"
-#include "threads.h"
 
 /* What one thread knows of the row it works on; only nodes of the row are set, and unset again after it. */
 typedef struct row_scratch {
@@ -65,24 +65,44 @@ static int write_row(mg_graph_paths *paths, const row_scratch *scratch, const mg
     return 0;
 }
 
-static int fill_paths(mg_graph_paths *paths, uint8_t *distances, int32_t *froms, int32_t *edges, const mg_graph *graph,
-                      const mg_graph_near *near)
+enum { TASK_ROWS = 64 };
+
+typedef struct paths_work {
+    mg_graph_paths *paths;
+    const mg_graph *graph;
+    const mg_graph_near *near;
+    int threads;
+    uint8_t *distances; /* [threads][nodes] */
+    int32_t *froms, *edges;
+    int64_t *wrong;     /* [threads] a row whose distances are not the graph's, or -1 */
+} paths_work;
+
+static void fill_rows(void *context, int thread, int64_t task)
 {
-    int64_t nodes = near->nodes, wrong_row = nodes;
-#pragma omp parallel for schedule(dynamic, 64)
-    for (int64_t row = 0; row < nodes; row++) {
-        int64_t offset = thread_index() * nodes;
-        row_scratch scratch = {distances + offset, froms + offset, edges + offset};
-        row_enter(&scratch, near, row);
-        find_predecessors(&scratch, graph, near, row);
-        if (write_row(paths, &scratch, near, row))
-#pragma omp critical(mg_graph_paths_wrong)
-            wrong_row = row < wrong_row ? row : wrong_row;
-        row_leave(&scratch, near, row);
+    const paths_work *work = context;
+    int64_t nodes = work->graph->nodes, offset = thread * nodes;
+    int64_t begin = task * TASK_ROWS, end = begin + TASK_ROWS < nodes ? begin + TASK_ROWS : nodes;
+    row_scratch scratch = {work->distances + offset, work->froms + offset, work->edges + offset};
+    for (int64_t row = begin; row < end; row++) {
+        row_enter(&scratch, work->near, row);
+        find_predecessors(&scratch, work->graph, work->near, row);
+        if (write_row(work->paths, &scratch, work->near, row))
+            work->wrong[thread] = row;
+        row_leave(&scratch, work->near, row);
     }
-    if (wrong_row < nodes)
-        return fail(-EINVAL, "paths: the distances of row %lld are not those of this graph; make the near pairs from it",
-                    (long long)wrong_row);
+}
+
+static int fill_paths(paths_work *work)
+{
+    int64_t nodes = work->graph->nodes, length = work->threads * nodes;
+    memset(work->distances, UNSEEN, (size_t)length);
+    memset(work->froms, -1, (size_t)length * sizeof *work->froms);
+    memset(work->wrong, -1, (size_t)work->threads * sizeof *work->wrong);
+    mg_graph_parallel(work->threads, (nodes + TASK_ROWS - 1) / TASK_ROWS, fill_rows, work);
+    for (int t = 0; t < work->threads; t++)
+        if (work->wrong[t] >= 0)
+            return fail(-EINVAL, "paths: the distances of row %lld are not those of this graph; make the near pairs from it",
+                        (long long)work->wrong[t]);
     return 0;
 }
 
@@ -112,22 +132,20 @@ int mg_graph_paths_create(mg_graph_paths **out, const mg_graph *graph, const mg_
     if (graph->edges > INT32_MAX)
         return fail(-EOVERFLOW, "paths: %lld edges; paths count edges in 32 bits, at most %d", (long long)graph->edges,
                     INT32_MAX);
-    int64_t length = thread_count() * graph->nodes;
-    mg_graph_paths *paths = NULL;
-    uint8_t *distances = allocate(length, sizeof *distances);
-    int32_t *froms = distances ? allocate(length, sizeof *froms) : NULL;
-    int32_t *edges = froms ? allocate(length, sizeof *edges) : NULL;
-    int status = edges ? allocate_paths(&paths, near) : -ENOMEM;
-    if (!status) {
-        memset(distances, UNSEEN, (size_t)length);
-        memset(froms, -1, (size_t)length * sizeof *froms);
-        status = fill_paths(paths, distances, froms, edges, graph, near);
-    }
-    RELEASE_ALL(distances, froms, edges);
+    paths_work work = {.graph = graph, .near = near, .threads = mg_graph_threads(graph->nodes / TASK_ROWS + 1)};
+    int64_t length = work.threads * graph->nodes;
+    work.distances = allocate(length, sizeof *work.distances);
+    work.froms = work.distances ? allocate(length, sizeof *work.froms) : NULL;
+    work.edges = work.froms ? allocate(length, sizeof *work.edges) : NULL;
+    work.wrong = work.edges ? allocate(work.threads, sizeof *work.wrong) : NULL;
+    int status = work.wrong ? allocate_paths(&work.paths, near) : -ENOMEM;
+    if (!status)
+        status = fill_paths(&work);
+    RELEASE_ALL(work.distances, work.froms, work.edges, work.wrong);
     if (status)
-        mg_graph_paths_destroy(paths);
+        mg_graph_paths_destroy(work.paths);
     else
-        *out = paths;
+        *out = work.paths;
     return status;
 }
 
