@@ -12,15 +12,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 32 };
+enum { SIDE = 32 };
 
 /* Queries [q0, q0 + nq) x keys [k0, k0 + nk) of the plan. */
 typedef struct block {
     int64_t q0, k0;
     int nq, nk;
-    uint8_t seen[BLOCK][BLOCK];  /* by segments and mask_far */
-    uint8_t codes[BLOCK][BLOCK]; /* of seen pairs */
-    int64_t pairs[BLOCK][BLOCK]; /* near pair of the map, listed though it may be unseen; or -1 */
+    uint8_t seen[SIDE][SIDE];  /* by segments and mask_far */
+    uint8_t codes[SIDE][SIDE]; /* of seen pairs */
+    int64_t pairs[SIDE][SIDE]; /* near pair of the map, listed though it may be unseen; or -1 */
 } block;
 
 typedef struct walk {
@@ -165,7 +165,7 @@ static int stream_block(walk *run)
     const mg_attn_map *map = run->map;
     block *b = &run->b;
     int64_t q0 = map->query_begin + b->q0, k0 = map->key_begin + b->k0;
-    int status = map->stream(map->stream_context, 0, q0, b->nq, k0, b->nk, b->codes[0], BLOCK);
+    int status = map->stream(map->stream_context, 0, q0, b->nq, k0, b->nk, b->codes[0], SIDE);
     if (status)
         return fail(-ECANCELED, "the stream callback returned %d for queries [%lld, %lld) x keys [%lld, %lld)", status,
                     (long long)q0, (long long)(q0 + b->nq), (long long)k0, (long long)(k0 + b->nk));
@@ -182,7 +182,7 @@ static int see_segments(walk *run)
 {
     const mg_attn_map *map = run->map;
     block *b = &run->b;
-    int64_t of_key[BLOCK], any = 0;
+    int64_t of_key[SIDE], any = 0;
     for (int c = 0; c < b->nk; c++)
         of_key[c] = map->segments ? segment_of(map->key_segments, map->segments, map->key_begin + b->k0 + c) : 0;
     for (int r = 0; r < b->nq; r++) {
@@ -199,8 +199,8 @@ static int load_block(walk *run, int64_t q0, int64_t k0)
     block *b = &run->b;
     b->q0 = q0;
     b->k0 = k0;
-    b->nq = (int)(run->queries - q0 < BLOCK ? run->queries - q0 : BLOCK);
-    b->nk = (int)(run->keys - k0 < BLOCK ? run->keys - k0 : BLOCK);
+    b->nq = (int)(run->queries - q0 < SIDE ? run->queries - q0 : SIDE);
+    b->nk = (int)(run->keys - k0 < SIDE ? run->keys - k0 : SIDE);
     memset(b->codes, 0, sizeof b->codes);
     memset(b->pairs, -1, sizeof b->pairs);
     if (see_segments(run) && map->kind == MG_ATTN_STREAM) {
@@ -295,17 +295,17 @@ static void forward_block(const walk *run, int32_t head, double *most, double *s
 static int forward_rows(walk *run, int32_t head, int64_t q0)
 {
     const mg_attn_call *call = &run->call;
-    double most[BLOCK], sum[BLOCK] = {0}, out[BLOCK][MG_ATTN_MAX_DIM] = {{0}};
-    for (int r = 0; r < BLOCK; r++)
+    double most[SIDE], sum[SIDE] = {0}, out[SIDE][MG_ATTN_MAX_DIM] = {{0}};
+    for (int r = 0; r < SIDE; r++)
         most[r] = -INFINITY;
     for (int only_most = 1; only_most >= 0; only_most--)
-        for (int64_t k0 = 0; k0 < run->keys; k0 += BLOCK) {
+        for (int64_t k0 = 0; k0 < run->keys; k0 += SIDE) {
             int status = load_block(run, q0, k0);
             if (status)
                 return status;
             forward_block(run, head, most, sum, out, only_most);
         }
-    for (int r = 0; r < BLOCK && q0 + r < run->queries; r++) {
+    for (int r = 0; r < SIDE && q0 + r < run->queries; r++) {
         for (int32_t d = 0; d < call->value_dim && sum[r] != 0; d++)
             out[r][d] /= sum[r];
         store_row(call->out, out[r], out_type(call), q0 + r, head, call->value_dim);
@@ -331,7 +331,7 @@ int mg_attn_reference_forward(const mg_attn_plan *plan, const mg_attn_call *call
     walk run;
     int status = begin(&run, plan, call, 0);
     for (int32_t head = 0; !status && head < call->heads; head++)
-        for (int64_t q0 = 0; !status && q0 < run.queries; q0 += BLOCK)
+        for (int64_t q0 = 0; !status && q0 < run.queries; q0 += SIDE)
             status = forward_rows(&run, head, q0);
     return status;
 }
@@ -372,7 +372,7 @@ static int pair_gradient(double *kept, double *ds, const walk *run, int32_t head
 
 /* Sums of a block of keys over all queries. */
 typedef struct key_sums {
-    double dk[BLOCK][MG_ATTN_MAX_DIM], dv[BLOCK][MG_ATTN_MAX_DIM], dkey_bias[BLOCK];
+    double dk[SIDE][MG_ATTN_MAX_DIM], dv[SIDE][MG_ATTN_MAX_DIM], dkey_bias[SIDE];
 } key_sums;
 
 static void key_block(const walk *run, int32_t head, key_sums *sums, double *dtable)
@@ -404,13 +404,13 @@ static int backward_keys(walk *run, int32_t head, int64_t k0, double *dtable)
     const mg_attn_call *call = &run->call;
     key_sums sums;
     memset(&sums, 0, sizeof sums);
-    for (int64_t q0 = 0; q0 < run->queries; q0 += BLOCK) {
+    for (int64_t q0 = 0; q0 < run->queries; q0 += SIDE) {
         int status = load_block(run, q0, k0);
         if (status)
             return status;
         key_block(run, head, &sums, dtable);
     }
-    for (int c = 0; c < BLOCK && k0 + c < run->keys; c++) {
+    for (int c = 0; c < SIDE && k0 + c < run->keys; c++) {
         if (call->dk.data)
             store_row(call->dk, sums.dk[c], gradient_type(call), k0 + c, head, call->dim);
         if (call->dv.data)
@@ -442,14 +442,14 @@ static void query_block(const walk *run, int32_t head, double (*dq)[MG_ATTN_MAX_
 static int backward_queries(walk *run, int32_t head, int64_t q0)
 {
     const mg_attn_call *call = &run->call;
-    double dq[BLOCK][MG_ATTN_MAX_DIM] = {{0}};
-    for (int64_t k0 = 0; k0 < run->keys; k0 += BLOCK) {
+    double dq[SIDE][MG_ATTN_MAX_DIM] = {{0}};
+    for (int64_t k0 = 0; k0 < run->keys; k0 += SIDE) {
         int status = load_block(run, q0, k0);
         if (status)
             return status;
         query_block(run, head, dq);
     }
-    for (int r = 0; r < BLOCK && q0 + r < run->queries; r++)
+    for (int r = 0; r < SIDE && q0 + r < run->queries; r++)
         store_row(call->dq, dq[r], gradient_type(call), q0 + r, head, call->dim);
     return 0;
 }
@@ -460,9 +460,9 @@ int mg_attn_reference_backward(const mg_attn_plan *plan, const mg_attn_call *cal
     int status = begin(&run, plan, call, 1);
     for (int32_t head = 0; !status && head < call->heads; head++) {
         double dtable[MG_ATTN_MAX_CODES] = {0};
-        for (int64_t k0 = 0; !status && k0 < run.keys; k0 += BLOCK)
+        for (int64_t k0 = 0; !status && k0 < run.keys; k0 += SIDE)
             status = backward_keys(&run, head, k0, dtable);
-        for (int64_t q0 = 0; !status && call->dq.data && q0 < run.queries; q0 += BLOCK)
+        for (int64_t q0 = 0; !status && call->dq.data && q0 < run.queries; q0 += SIDE)
             status = backward_queries(&run, head, q0);
         for (int32_t code = 0; !status && call->dtable && code < run.map->codes; code++)
             call->dtable[(int64_t)head * run.map->codes + code] = (float)dtable[code];
