@@ -57,23 +57,33 @@ int mg_graph_csr_sort_rows(int64_t nodes, const int64_t *starts, int32_t *column
     return status;
 }
 
+/* Going through all entries row by row, entry (i, j) must find i as the next one in row j. */
+static int is_symmetric(const mg_graph *graph, int64_t *places)
+{
+    memcpy(places, graph->starts, (size_t)graph->nodes * sizeof *places);
+    for (int64_t i = 0; i < graph->nodes; i++)
+        for (int64_t e = graph->starts[i]; e < graph->starts[i + 1]; e++) {
+            int64_t j = graph->columns[e], place = places[j]++;
+            if (place >= graph->starts[j + 1] || graph->columns[place] != i)
+                return 0;
+        }
+    return 1;
+}
+
 int mg_graph_csr_transposed(mg_graph **out, const mg_graph *graph)
 {
     *out = NULL;
-    mg_graph *transposed = mg_graph_csr_allocate(graph->nodes, graph->edges);
-    int64_t *places = transposed ? allocate(graph->nodes, sizeof *places) : NULL;
-    if (!places) {
-        mg_graph_destroy(transposed);
+    int64_t *places = allocate(graph->nodes, sizeof *places);
+    if (!places)
         return -ENOMEM;
+    int status = 0;
+    if (!is_symmetric(graph, places)) {
+        *out = mg_graph_csr_allocate(graph->nodes, graph->edges);
+        if (*out)
+            mg_graph_csr_transpose((*out)->starts, (*out)->columns, places, graph->nodes, graph->starts, graph->columns);
+        else
+            status = -ENOMEM;
     }
-    mg_graph_csr_transpose(transposed->starts, transposed->columns, places, graph->nodes, graph->starts,
-                           graph->columns);
     release(places);
-    int same = !memcmp(transposed->starts, graph->starts, (size_t)(graph->nodes + 1) * sizeof(int64_t)) &&
-               !memcmp(transposed->columns, graph->columns, (size_t)graph->edges * sizeof(int32_t));
-    if (same)
-        mg_graph_destroy(transposed);
-    else
-        *out = transposed;
-    return 0;
+    return status;
 }

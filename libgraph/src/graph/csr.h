@@ -14,7 +14,7 @@ void mg_graph_csr_transpose(int64_t *t_starts, int32_t *t_columns, int64_t *plac
 /* Sorts every row of an unsorted CSR, in time O(nodes + edges). */
 int mg_graph_csr_sort_rows(int64_t nodes, const int64_t *starts, int32_t *columns);
 
-/* *out: the transposed graph, or NULL when the graph is its own transposed. */
+/* *out: the transposed graph, or NULL when the graph is symmetric (found without making the transposed). */
 int mg_graph_csr_transposed(mg_graph **out, const mg_graph *graph);
 
 /* Scratch that a function frees in one place: every pointer is released, NULL or not. */
