@@ -52,10 +52,10 @@ static void tell_graph(mg_story *story, const mg_dataset *data, const mg_parts *
                  (long long)report->isolated, (long long)report->largest_degree);
     int64_t undirected = (graph->edges - report->self_loops) / 2 + report->self_loops;
     if (directed)
-        mg_story_add(story, "edges: %lld given, kept as directed: %lld after %lld duplicates were merged", (long long)parts->edges,
+        mg_story_add(story, "edges: %lld given; %lld directed ones, after %lld duplicates were merged", (long long)parts->edges,
                      (long long)graph->edges, (long long)report->duplicates);
     else
-        mg_story_add(story, "edges: %lld given, made undirected: %lld, after %lld were mirrored and %lld duplicates merged",
+        mg_story_add(story, "edges: %lld given; %lld undirected ones, after %lld were mirrored and %lld duplicates merged",
                      (long long)parts->edges, (long long)undirected, (long long)report->mirrored,
                      (long long)report->duplicates);
     mg_story_add(story, "; %lld self loops%s\n", (long long)report->self_loops, report->self_loops ? ", kept" : "");
@@ -89,7 +89,7 @@ static void tell_features(mg_story *story, const mg_dataset *data)
 }
 
 /* Items without a label are of no use in a split. */
-static void clean_splits(mg_story *story, mg_dataset *data)
+static void clean_splits(mg_story *story, mg_dataset *data, int split_follows)
 {
     for (int64_t s = 0; s < data->splits; s++) {
         int64_t counts[4] = {0}, dropped = 0;
@@ -110,7 +110,7 @@ static void clean_splits(mg_story *story, mg_dataset *data)
             mg_story_add(story, "splits 3 to %lld likewise\n", (long long)data->splits - 1);
         }
     }
-    if (!data->splits && data->task != MG_DATASET_NONE)
+    if (!data->splits && data->task != MG_DATASET_NONE && !split_follows)
         mg_story_add(story, "split: none in the file\n");
 }
 
@@ -149,7 +149,7 @@ int mg_parts_finish(mg_dataset **out, mg_parts *parts)
         status = mg_labels_assign(data, parts);
     }
     if (!status) {
-        clean_splits(&parts->story, data);
+        clean_splits(&parts->story, data, parts->split_follows);
         MOVE(data->story, parts->story.text);
         status = parts->story.status;
     }

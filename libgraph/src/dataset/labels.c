@@ -254,7 +254,7 @@ static int assign_numbers(mg_dataset *data, mg_parts *parts)
     for (int64_t i = 0; i < count; i++)
         if (isinf(parts->label_values[i]) || fabs(parts->label_values[i]) > 3.4e38)
             return wrong_value(parts, i, "too large: labels are finite");
-    if (!kind.labelled) {
+    if (!kind.labelled && !parts->task && !parts->desc->task) {
         mg_story_add(&parts->story, "labels: none of %lld items has one\n", (long long)data->items);
         return 0;
     }

@@ -78,6 +78,8 @@ char *mg_dataset_name(const char *path)
     int64_t end = (int64_t)strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
+    if (end > 4 && !memcmp(path + end - 4, "/raw", 4))
+        end -= 4; /* OGB and TU folders inside raw/ */
     int64_t begin = end;
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
@@ -92,4 +94,61 @@ char *mg_dataset_name(const char *path)
         name[end - begin] = 0;
     }
     return name;
+}
+
+/* --- edges and columns that grow --- */
+
+static int grow(void **block, int64_t count, size_t size)
+{
+    void *larger = reallocate(*block, count, size);
+    if (!larger)
+        return -ENOMEM;
+    *block = larger;
+    return 0;
+}
+
+static int grow_edges(mg_parts *parts)
+{
+    int64_t capacity = 2 * parts->edge_capacity + 1024;
+    if (grow((void **)&parts->sources, capacity, sizeof *parts->sources) ||
+        grow((void **)&parts->targets, capacity, sizeof *parts->targets) ||
+        (parts->edge_columns &&
+         grow((void **)&parts->edge_values, capacity, (size_t)parts->edge_columns * sizeof *parts->edge_values)))
+        return -ENOMEM;
+    parts->edge_capacity = capacity;
+    return 0;
+}
+
+int mg_parts_add_edge(mg_parts *parts, int64_t source, int64_t target, const float *values)
+{
+    if (parts->edges == parts->edge_capacity && grow_edges(parts))
+        return -ENOMEM;
+    parts->sources[parts->edges] = source;
+    parts->targets[parts->edges] = target;
+    if (parts->edge_columns)
+        memcpy(parts->edge_values + parts->edges * parts->edge_columns, values, (size_t)parts->edge_columns * sizeof(float));
+    parts->edges++;
+    return 0;
+}
+
+int mg_parts_append_columns(float **matrix, int64_t *matrix_columns, float *values, int64_t columns, int64_t rows)
+{
+    if (!*matrix) {
+        *matrix = values;
+        *matrix_columns = columns;
+        return 0;
+    }
+    int64_t both = *matrix_columns + columns;
+    float *joined = allocate(rows * both, sizeof *joined);
+    for (int64_t r = 0; joined && r < rows; r++) {
+        memcpy(joined + r * both, *matrix + r * *matrix_columns, (size_t)*matrix_columns * sizeof *joined);
+        memcpy(joined + r * both + *matrix_columns, values + r * columns, (size_t)columns * sizeof *joined);
+    }
+    release(values);
+    if (!joined)
+        return -ENOMEM;
+    release(*matrix);
+    *matrix = joined;
+    *matrix_columns = both;
+    return 0;
 }

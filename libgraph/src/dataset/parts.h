@@ -22,8 +22,8 @@ typedef struct mg_parts {
     const char *path;
     const char *labels_from;    /* what errors about labels call their place, "member node_labels"; NULL: "labels" */
     int64_t nodes;
-    int64_t edges;
-    int64_t *sources, *targets; /* [edges] as given, 0-based */
+    int64_t edges, edge_capacity;
+    int64_t *sources, *targets; /* [edges] as given, 0-based; room for edge_capacity where mg_parts_add_edge made them */
     int keep_directions;        /* the file says that edges are kept as they are */
     int64_t edge_columns;
     float *edge_values;         /* [edges][edge_columns] */
@@ -40,12 +40,26 @@ typedef struct mg_parts {
     int64_t classes;            /* with class_names: labels are -1, NaN or 0..classes-1 */
     char **class_names;
     int64_t splits;
+    int split_follows;          /* the caller of mg_parts_finish makes one */
     uint8_t *split;             /* [splits][items] */
     char **node_names;
     mg_story story;
 } mg_parts;
 
 void mg_parts_release(mg_parts *parts);
+
+/* Adds an edge with its edge_columns values. */
+int mg_parts_add_edge(mg_parts *parts, int64_t source, int64_t target, const float *values);
+/* values: [rows][columns], which becomes the right part of *matrix [rows][*matrix_columns]. Takes values over. */
+int mg_parts_append_columns(float **matrix, int64_t *matrix_columns, float *values, int64_t columns, int64_t rows);
+/* Whole numbers in each column become one-hot columns, in ascending order of the values: the same place as given. Tells the
+   story; keeps the numbers where there are fractions or far too many values. what: "node labels". */
+int mg_parts_one_hot(mg_parts *parts, float **matrix, int64_t *columns, int64_t rows, const char *what);
+
+/* side.c: the CSV files of a descriptor, "id,label" and "id,value,...". find: the node of an id, -1 for none, or a negative
+   status below -1; it may make new nodes, so parts->nodes is looked at only behind the last. */
+typedef int64_t mg_find_node(void *context, const char *id);
+int mg_parts_read_side_files(mg_parts *parts, mg_find_node *find, void *context, int64_t (*count)(void *context));
 
 /* Makes *out of the parts, which are used up, also on error (mg_parts_release is then still fine). */
 int mg_parts_finish(mg_dataset **out, mg_parts *parts);
@@ -62,6 +76,11 @@ int mg_parts_plausible_nodes(const char *path, int64_t nodes, int64_t listed);
 
 /* The name of a file or folder without folders and ending. */
 char *mg_dataset_name(const char *path);
+/* "format" with values, as a new block; NULL without memory. */
+char *mg_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The first name in a folder, by bytes, that ends with ending: *found is a new block, or NULL where there is none; *count is how many
+   there are. */
+int mg_folder_find(char **found, int64_t *count, const char *folder, const char *ending);
 
 /* --- strings: an array of strings is one block, pointers first, text behind --- */
 

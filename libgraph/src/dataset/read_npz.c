@@ -210,22 +210,32 @@ static int read_scalar(mg_npz *npz, const char *member, int64_t *value)
     return status ? status : 1;
 }
 
+/* The place of the word that a member holds among words[count], or -1 when it is not there. */
+static int read_word(mg_npz *npz, const char *member, const char *const *words, int count, int *place)
+{
+    char **word = NULL;
+    mg_npy array;
+    *place = -1;
+    int found = mg_npy_open(&array, npz->archive, npz->parts->path, member);
+    if (found <= 0)
+        return found;
+    int status = array.count == 1 ? mg_npy_read_strings(&word, &array) : mg_npy_fail(&array, "is not one word");
+    for (int w = 0; !status && w < count; w++)
+        if (!strcmp(word[0], words[w]))
+            *place = w;
+    if (!status && *place < 0)
+        status = mg_npy_fail(&array, "is '%.40s', not one of %s, %s, ...", word[0], words[0], words[1]);
+    mg_npy_close(&array);
+    release(word);
+    return status;
+}
+
 static int read_task(mg_npz *npz)
 {
     static const char *const words[] = {"none", "classification", "regression", "multilabel"};
-    int64_t count = -1;
-    char **task = NULL;
-    mg_npy array;
-    int found = mg_npy_open(&array, npz->archive, npz->parts->path, "task");
-    if (found <= 0)
-        return found;
-    count = array.count;
-    int status = count == 1 ? mg_npy_read_strings(&task, &array) : mg_npy_fail(&array, "is not one word");
-    mg_npy_close(&array);
-    for (int t = 0; !status && t < 4; t++)
-        if (!strcmp(task[0], words[t]))
-            npz->parts->task = (mg_dataset_task)t;
-    release(task);
+    int place, status = read_word(npz, "task", words, 4, &place);
+    if (place > 0)
+        npz->parts->task = (mg_dataset_task)place;
     return status;
 }
 
@@ -257,13 +267,19 @@ static int read_segments(mg_npz *npz)
     return status;
 }
 
-/* Targets of graphs where the file has any, or where it has segments and no labels of nodes. */
+/* Targets of graphs where the file says so or has any, or where it has segments and no labels of nodes. */
 static int choose_level(mg_npz *npz)
 {
+    static const char *const words[] = {"node", "graph"};
     mg_npy array;
     mg_parts *parts = npz->parts;
-    if (!parts->segments)
+    int place, status = read_word(npz, "level", words, 2, &place);
+    if (status || !parts->segments)
+        return status;
+    if (place >= 0) {
+        parts->level = (mg_dataset_level)place;
         return 0;
+    }
     int found = mg_npz_open(&array, npz, NAMES("graph_labels", "graph_targets"));
     if (found > 0)
         mg_npy_close(&array);
