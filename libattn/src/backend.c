@@ -1,0 +1,101 @@
+/* The table of backends, and which one new plans use. */
+#include "kernel.h"
+#include "library.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DECLARE_KERNELS(isa)                                                                                               \
+    void mg_attn_forward_tile_##isa(const forward_tile *);                                                                 \
+    void mg_attn_backward_tile_##isa(const backward_tile *);                                                               \
+    void mg_attn_table_tile_##isa(const table_tile *);                                                                     \
+    void mg_attn_forward_pairs_##isa(const pair_list *);                                                                   \
+    void mg_attn_backward_pairs_##isa(const pair_list *);
+
+#define KERNELS(isa)                                                                                                       \
+    .forward = mg_attn_forward_tile_##isa, .backward = mg_attn_backward_tile_##isa, .table = mg_attn_table_tile_##isa,     \
+    .forward_pairs = mg_attn_forward_pairs_##isa, .backward_pairs = mg_attn_backward_pairs_##isa
+
+static int always(void) { return 1; }
+
+DECLARE_KERNELS(portable)
+#ifdef MG_HAVE_X86_VARIANTS
+DECLARE_KERNELS(v3)
+DECLARE_KERNELS(v4)
+static int has_v3(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"); }
+static int has_v4(void)
+{
+    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
+}
+#endif
+
+/* Best last but for the reference, which is chosen only by name. */
+static const attn_backend backends[] = {
+    {.name = "reference",
+     .supported = always,
+     .whole_forward = mg_attn_reference_forward,
+     .whole_backward = mg_attn_reference_backward},
+    {.name = "portable", .supported = always, .lookup = 0, KERNELS(portable)},
+#ifdef MG_HAVE_X86_VARIANTS
+    {.name = "v3", .supported = has_v3, .lookup = 16, KERNELS(v3)},
+    {.name = "v4", .supported = has_v4, .lookup = 32, KERNELS(v4)},
+#endif
+};
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
+static _Atomic(const attn_backend *) chosen; /* by mg_attn_use_backend; NULL: not yet, or the best */
+
+static int refuse(const char *name)
+{
+    char known[128] = "";
+    for (int i = 0; i < BACKENDS; i++) {
+        if (!backends[i].supported())
+            continue;
+        if (*known)
+            strcat(known, ", ");
+        strcat(known, backends[i].name);
+    }
+    return fail(-EINVAL, "'%s' is no attention backend that this processor runs; there are %s", name, known);
+}
+
+static const attn_backend *find(const char *name)
+{
+    for (int i = 0; i < BACKENDS; i++)
+        if (!strcmp(backends[i].name, name) && backends[i].supported())
+            return &backends[i];
+    return NULL;
+}
+
+static const attn_backend *best(void)
+{
+    int i = BACKENDS - 1;
+    while (!backends[i].supported())
+        i--;
+    return &backends[i];
+}
+
+int mg_attn_use_backend(const char *name)
+{
+    const attn_backend *backend = name ? find(name) : best();
+    if (!backend)
+        return refuse(name);
+    atomic_store(&chosen, backend);
+    return 0;
+}
+
+const attn_backend *mg_attn_backend_chosen(void)
+{
+    const attn_backend *backend = atomic_load(&chosen);
+    if (backend)
+        return backend;
+    const char *name = getenv("MEGAGRAPH_ATTN_BACKEND");
+    backend = name && *name ? find(name) : best();
+    if (!backend) {
+        refuse(name);
+        return NULL;
+    }
+    atomic_store(&chosen, backend);
+    return backend;
+}

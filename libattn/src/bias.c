@@ -1,0 +1,86 @@
+/* From codes to a kernel's bias: a constant, a lookup by the kernel, or the values of all pairs of a tile. */
+#include "call.h"
+
+#include <string.h>
+
+static int has_values(const call_state *s, const plan_tile *tile)
+{
+    return (s->call.values || (s->backward && s->call.dvalues)) && tile->entry_count;
+}
+
+int mg_attn_tile_needs_codes(const call_state *s, const plan_tile *tile)
+{
+    return tile->class != CLASS_CONSTANT || tile->cut || s->any_bad || has_values(s, tile) || (s->backward && s->call.dtable);
+}
+
+int mg_attn_tile_hides(const call_state *s, const plan_tile *tile)
+{
+    return tile->cut || s->plan->map.mask_far || s->table_hides || s->call.key_bias || s->call.values;
+}
+
+/* Hides what segments hide, where no code was free to say so. */
+static void hide_unseen(float tile[PAIRS], const call_state *s, const tile_place *place)
+{
+    const int rows = (int)smaller_of(TILE, s->plan->queries - place->row * TILE);
+    for (int row = 0; row < rows; row++) {
+        int64_t begin, end;
+        seen_keys(s->plan, place->row * TILE + row, &begin, &end);
+        for (int key = 0; key < TILE; key++) {
+            const int64_t at = (int64_t)place->tile->column * TILE + key;
+            if (at < begin || at >= end)
+                tile[place->keys_in_lanes ? row * TILE + key : key * TILE + row] = -__builtin_inff();
+        }
+    }
+}
+
+static int64_t map_pair(const call_state *s, int64_t query, int32_t offset)
+{
+    return s->plan->map.near_starts[s->plan->map.query_begin + query] + offset;
+}
+
+static int64_t map_pairs(const call_state *s) { return s->plan->map.near_starts[s->plan->map.queries]; }
+
+static void add_values(float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head)
+{
+    const mg_attn_plan *plan = s->plan;
+    const float *values = s->call.values + head * map_pairs(s);
+    for (int64_t e = place->tile->entries; e < place->tile->entries + place->tile->entry_count; e++) {
+        const int position = plan->entry_positions[e], row = position / TILE, key = position % TILE;
+        tile[place->keys_in_lanes ? position : key * TILE + row] +=
+            values[map_pair(s, place->row * TILE + row, plan->entry_offsets[e])];
+    }
+}
+
+int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head, int whole)
+{
+    const float *table = s->tables + (int64_t)head * s->table_row;
+    const int values = s->call.values && place->tile->entry_count;
+    const int unsaid = place->tile->cut && s->plan->hidden < 0;
+    if (place->tile->class == CLASS_CONSTANT && !place->tile->cut && !values && !whole) {
+        *bias = (tile_bias){.kind = BIAS_CONSTANT, .constant = table[place->tile->code]};
+        return bias->constant != -__builtin_inff();
+    }
+    if (s->entries <= s->backend->lookup && !values && !unsaid && !whole) {
+        *bias = (tile_bias){.kind = s->entries <= 16 ? BIAS_LOOKUP16 : BIAS_LOOKUP32, .table = table, .codes = place->codes};
+        return 1;
+    }
+    for (int at = 0; at < PAIRS; at++)
+        tile[at] = table[place->codes[at]];
+    if (values)
+        add_values(tile, s, place, head);
+    if (unsaid)
+        hide_unseen(tile, s, place);
+    *bias = (tile_bias){.kind = BIAS_TILE, .tile = tile};
+    return 1;
+}
+
+float mg_attn_pair_bias(const call_state *s, int64_t query, int64_t at, int32_t head)
+{
+    const mg_attn_plan *plan = s->plan;
+    float bias = s->tables[(int64_t)head * s->table_row + plan->pair_codes[at]];
+    if (s->call.key_bias)
+        bias += s->call.key_bias[head * plan->keys + plan->pair_keys[at]];
+    if (s->call.values)
+        bias += s->call.values[head * map_pairs(s) + map_pair(s, query, plan->pair_offsets[at])];
+    return bias;
+}

@@ -1,0 +1,172 @@
+/* Checking a call and laying out its workspace. */
+#include "call.h"
+#include "check.h"
+#include "library.h"
+#include "parallel.h"
+
+#include <string.h>
+
+/* Hands out pieces of the workspace; with base NULL it only measures. */
+typedef struct carver {
+    char *base;
+    int64_t used;
+    int overflow;
+} carver;
+
+static void *carve(carver *c, int wanted, int64_t a, int64_t b, int64_t bytes_each)
+{
+    int64_t bytes;
+    if (!wanted)
+        return NULL;
+    if (__builtin_mul_overflow(a, b, &bytes) || __builtin_mul_overflow(bytes, bytes_each, &bytes) ||
+        bytes > INT64_MAX - 64 || __builtin_add_overflow(c->used, (bytes + 63) / 64 * 64, &bytes)) {
+        c->overflow = 1;
+        return NULL;
+    }
+    void *piece = c->base ? c->base + c->used : NULL;
+    c->used = bytes;
+    return piece;
+}
+
+static void carve_band(call_state *s, carver *c)
+{
+    const mg_attn_plan *plan = s->plan;
+    const int stream = plan->map.kind == MG_ATTN_STREAM;
+    s->band = (band){.rows = plan->tile_rows};
+    if (!stream)
+        return;
+    s->band.rows = mg_attn_plan_band_tile_rows(plan);
+    s->band.stride = plan->tile_columns * TILE + TILE; /* not a multiple of 4096 */
+    s->band.tiles = carve(c, 1, s->band.rows, plan->tile_columns, sizeof(plan_tile));
+    s->band.counts = carve(c, 1, s->band.rows, 1, sizeof(int64_t));
+    s->band.codes = carve(c, 1, s->band.rows * TILE, s->band.stride, 1);
+}
+
+static void carve_side(packed *p, call_state *s, carver *c, int64_t tiles, int rows, int value_rows)
+{
+    const int64_t units = (int64_t)s->call.heads * tiles;
+    p->tiles = tiles;
+    p->tiled[0] = carve(c, s->has_tiles, units, (int64_t)s->dim1 * TILE, sizeof(float));
+    p->tiled[1] = carve(c, s->has_tiles, units, (int64_t)s->call.value_dim * TILE, sizeof(float));
+    p->rows[0] = carve(c, rows, units, (int64_t)s->row * TILE, sizeof(float));
+    p->rows[1] = carve(c, value_rows, units, (int64_t)s->value_row * TILE, sizeof(float));
+    p->bad = carve(c, 1, units, 1, 1);
+}
+
+static void carve_backward(call_state *s, carver *c)
+{
+    const mg_attn_plan *plan = s->plan;
+    const mg_attn_call *call = &s->call;
+    const int64_t rows = (int64_t)call->heads * plan->tile_rows * TILE, units = (int64_t)call->heads * plan->tile_columns;
+    const int want_dk = call->dk.data || call->dkey_bias, want_dv = call->dv.data != NULL;
+    carve_side(&s->queries, s, c, plan->tile_rows, s->has_pairs, s->has_pairs);
+    s->lse = carve(c, 1, rows, 1, sizeof(float));
+    s->delta = carve(c, 1, rows, 1, sizeof(float));
+    s->dq = carve(c, call->dq.data != NULL, rows, s->row, sizeof(float));
+    s->dk = carve(c, want_dk && s->has_tiles, units, (int64_t)s->dim1 * TILE, sizeof(float));
+    s->dv = carve(c, want_dv && s->has_tiles, units, (int64_t)call->value_dim * TILE, sizeof(float));
+    s->dk_rows = carve(c, want_dk && s->has_pairs, units, (int64_t)s->row * TILE, sizeof(float));
+    s->dv_rows = carve(c, want_dv && s->has_pairs, units, (int64_t)s->value_row * TILE, sizeof(float));
+    s->sums = carve(c, call->dtable != NULL, (int64_t)call->heads * plan->chunks, MG_ATTN_MAX_CODES, sizeof(double));
+}
+
+/* Of one thread, from base on. */
+static scratch carve_scratch(const call_state *s, carver *c)
+{
+    const mg_attn_call *call = &s->call;
+    const int drops = call->dropout.probability > 0, forward = !s->backward;
+    scratch w;
+    w.q = carve(c, forward, call->heads, (int64_t)s->dim1 * TILE, sizeof(float));
+    w.out = carve(c, forward, call->heads, (int64_t)call->value_dim * TILE, sizeof(float));
+    w.softmax = carve(c, forward, call->heads, 3 * TILE, sizeof(float));
+    w.codes = carve(c, s->has_tiles, (forward ? SPAN : 1) + 1, PAIRS, 1);
+    w.bias = carve(c, s->has_tiles, PAIRS, 1, sizeof(float));
+    w.keep = carve(c, s->has_tiles && drops, HEAD_GROUP, PAIRS, sizeof(float));
+    w.ds = carve(c, s->has_tiles && s->backward, PAIRS, 1, sizeof(float));
+    return w;
+}
+
+static int lay_out(call_state *s, char *base)
+{
+    const mg_attn_plan *plan = s->plan;
+    carver c = {.base = base}, own = {0};
+    s->tables = carve(&c, 1, s->call.heads, s->table_row, sizeof(float));
+    carve_band(s, &c);
+    carve_side(&s->keys, s, &c, plan->tile_columns, s->has_pairs || (s->backward && s->call.dq.data), s->has_pairs);
+    if (s->backward)
+        carve_backward(s, &c);
+    carve_scratch(s, &own);
+    s->scratch_bytes = own.used + 64; /* a line apart */
+    s->scratch = carve(&c, 1, s->threads, s->scratch_bytes, 1);
+    s->bytes = c.used;
+    if (c.overflow || own.overflow)
+        return fail(-EOVERFLOW, "attention with %d heads, %lld queries, %lld keys: the workspace's bytes overflow", s->call.heads,
+                    (long long)plan->queries, (long long)plan->keys);
+    return 0;
+}
+
+scratch mg_attn_call_scratch(const call_state *s, int thread)
+{
+    carver c = {.base = s->scratch + thread * s->scratch_bytes};
+    return carve_scratch(s, &c);
+}
+
+int mg_attn_call_prepare(call_state *s, const mg_attn_plan *plan, const mg_attn_call *call, int backward)
+{
+    memset(s, 0, sizeof *s);
+    int status = mg_attn_check_call(&s->call, plan, call, backward);
+    if (status)
+        return status;
+    s->plan = plan;
+    s->backend = plan->backend;
+    s->backward = backward;
+    s->threads = mg_attn_threads(call->threads);
+    s->has_tiles = plan->map.kind == MG_ATTN_STREAM || plan->row_tiles[plan->tile_rows];
+    s->has_pairs = plan->pairs != 0;
+    s->has_bias_element = call->key_bias || (backward && call->dkey_bias);
+    s->dim1 = call->dim + s->has_bias_element;
+    s->row = round_up(call->dim, 8);
+    s->value_row = round_up(s->call.value_dim, 8);
+    s->entries = plan->entries;
+    s->table_row = round_up(plan->entries, 32);
+    return lay_out(s, NULL);
+}
+
+static void make_tables(call_state *s)
+{
+    const mg_attn_plan *plan = s->plan;
+    const int32_t codes = plan->map.codes;
+    for (int32_t h = 0; h < s->call.heads; h++) {
+        float *table = s->tables + (int64_t)h * s->table_row;
+        memset(table, 0, (size_t)s->table_row * sizeof *table);
+        if (s->call.table)
+            memcpy(table, s->call.table + (int64_t)h * codes, (size_t)codes * sizeof *table);
+        for (int32_t c = 0; c < codes; c++)
+            s->table_hides |= table[c] == -__builtin_inff();
+        if (plan->hidden >= 0)
+            table[plan->hidden] = -__builtin_inff();
+    }
+}
+
+int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_call *call, int backward)
+{
+    int status = mg_attn_call_prepare(s, plan, call, backward);
+    if (status)
+        return status;
+    if (!call->workspace || (uintptr_t)call->workspace % 64)
+        return fail(-EINVAL, "attention: workspace is %s; give mg_attn_workspace_bytes() of memory, 64-byte aligned",
+                    call->workspace ? "not aligned" : "NULL");
+    lay_out(s, call->workspace);
+    make_tables(s);
+    mg_attn_pack_keys(s);
+    return 0;
+}
+
+int64_t mg_attn_workspace_bytes(const mg_attn_plan *plan, const mg_attn_call *call, int backward)
+{
+    call_state s;
+    int status = mg_attn_call_prepare(&s, plan, call, backward);
+    if (status)
+        return status;
+    return plan->backend->whole_forward ? 64 : s.bytes;
+}

@@ -1,0 +1,116 @@
+/* A call under way: where its workspace lies, and the rows of tiles at hand.
+ *
+ * Workspace, in order; dim1 is dim, and one more where the key bias is an element of k (its partner in q is 1):
+ *     tables     [heads][table_row]                     entry plan->hidden is -inf
+ *     the band of a STREAM map: its codes and its list of tiles
+ *     keys       blocks (forward) or lanes (backward), and rows where kernels want them
+ *     queries    (backward) blocks, and rows where pairs are gathered
+ *     gradients  (backward) dq by rows, dk and dv lane-major; by rows too where pairs are gathered
+ *     sums       (backward) [heads][chunks][256] table gradients
+ *     scratch    [threads]
+ */
+#ifndef MG_ATTN_CALL_H
+#define MG_ATTN_CALL_H
+#include "plan.h"
+
+#include <stdatomic.h>
+
+enum {
+    HEAD_GROUP = 4, /* heads that share a dropout word group, and decoded codes in backward */
+    SPAN = 8        /* tiles whose codes forward keeps at once */
+};
+
+/* Rows of tiles whose codes are at hand: all of them, or a band of a STREAM map. */
+typedef struct band {
+    int64_t first, rows; /* in rows of tiles */
+    plan_tile *tiles;    /* STREAM: [rows][tile_columns] */
+    int64_t *counts;     /* STREAM: [rows] */
+    uint8_t *codes;      /* STREAM: [rows * 64][stride] */
+    int64_t stride;
+} band;
+
+/* Tokens of one side, head by head. A part that no kernel wants is NULL. */
+typedef struct packed {
+    float *tiled[2]; /* [heads][tiles][dim1 x 64], [heads][tiles][value_dim x 64]: q, dout or k, v as kernels want them */
+    float *rows[2];  /* [heads][tiles * 64][row], [heads][tiles * 64][value_row] */
+    uint8_t *bad;    /* [heads][tiles] an element is not finite */
+    int64_t tiles;
+} packed;
+
+typedef struct scratch {
+    float *q, *out, *softmax; /* forward: [heads][dim1][64], [heads][value_dim][64], [heads][3][64] */
+    uint8_t *codes;           /* [SPAN][64][64] */
+    float *bias, *keep, *ds;  /* [64][64], [HEAD_GROUP][64][64], [64][64] */
+} scratch;
+
+typedef struct call_state {
+    const mg_attn_plan *plan;
+    const attn_backend *backend;
+    mg_attn_call call;
+    int threads, backward;
+    int has_tiles, has_pairs, has_bias_element, table_hides, any_bad;
+    int32_t dim1, row, value_row, table_row, entries;
+
+    float *tables;
+    band band;
+    packed keys, queries;
+    float *lse, *delta; /* backward: [heads][tile_rows * 64], as in backward_tile */
+    float *dq;          /* [heads][tile_rows * 64][row] */
+    float *dk, *dv;     /* [heads][tile_columns][dim1 or value_dim x 64] */
+    float *dk_rows, *dv_rows;
+    double *sums;
+    char *scratch;
+    int64_t scratch_bytes; /* of a thread */
+    int64_t bytes;         /* of the workspace */
+
+    atomic_int status;
+} call_state;
+
+/* Checks the call and lays out its workspace; bytes is then set. */
+int mg_attn_call_prepare(call_state *s, const mg_attn_plan *plan, const mg_attn_call *call, int backward);
+/* The same, with the workspace itself, whose fixed parts are filled: tables, and the keys packed. */
+int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_call *call, int backward);
+scratch mg_attn_call_scratch(const call_state *s, int thread);
+
+/* --- pack.c --- */
+void mg_attn_pack_keys(call_state *s);
+void mg_attn_pack_queries(call_state *s); /* backward */
+/* Tokens of one tile in the lanes: out [dim][64]; what is beyond count is 0. Returns whether all is finite. */
+int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count, int32_t head,
+                       int32_t dim, float scale);
+/* One token's elements. */
+void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head, int32_t dim);
+void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int64_t token, int32_t head, int32_t dim);
+
+/* --- band.c --- */
+/* Makes the band that begins at row of tiles `first`: 0, or -ECANCELED, or -EINVAL for a wrong code. */
+int mg_attn_band_load(call_state *s, int64_t first);
+/* Tiles of a row of tiles, columns ascending. */
+const plan_tile *mg_attn_band_row(const call_state *s, int64_t tile_row, int64_t *count);
+void mg_attn_band_codes(uint8_t out[PAIRS], const call_state *s, const plan_tile *tile, int64_t tile_row);
+
+/* --- bias.c --- */
+/* A tile of one head: what its kernel is to be given. */
+typedef struct tile_place {
+    const plan_tile *tile;
+    int64_t row;          /* of tiles */
+    const uint8_t *codes; /* lanes last */
+    int keys_in_lanes;    /* else queries */
+} tile_place;
+
+int mg_attn_tile_needs_codes(const call_state *s, const plan_tile *tile);
+/* 0: all its pairs are hidden. whole: make a BIAS_TILE. */
+int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head, int whole);
+int mg_attn_tile_hides(const call_state *s, const plan_tile *tile);
+/* Bias of the gathered pair `at` of a query; -inf hides it. */
+float mg_attn_pair_bias(const call_state *s, int64_t query, int64_t at, int32_t head);
+
+/* --- dropout.c --- */
+/* 0 or 1 / (1 - p) for all pairs of a tile, lanes last, for the heads whose words come together with head's. */
+void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head);
+float mg_attn_dropout_pair(const call_state *s, int64_t query, int64_t key, int32_t head);
+static inline int dropout_slot(const call_state *s, int32_t head) { return (head + s->call.dropout.head_begin) % HEAD_GROUP; }
+
+static inline int32_t round_up(int32_t x, int32_t multiple) { return (x + multiple - 1) / multiple * multiple; }
+
+#endif

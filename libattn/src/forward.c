@@ -1,0 +1,241 @@
+/* Forward: a task is one row of tiles with some of the heads. It decodes the codes of a few tiles at a time, once for its
+ * heads, goes on with the gathered pairs of its queries, and divides at the end. Queries are in the lanes. */
+#include "call.h"
+#include "library.h"
+#include "parallel.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct row_task {
+    const call_state *s;
+    int64_t row; /* of tiles */
+    int queries;
+    int32_t head_begin, head_end;
+    scratch w;
+} row_task;
+
+typedef struct forward_context {
+    call_state *s;
+    int32_t groups; /* of heads */
+} forward_context;
+
+static float *query_lanes(const row_task *r, int32_t head)
+{
+    return r->w.q + (int64_t)(head - r->head_begin) * r->s->dim1 * TILE;
+}
+static float *out_lanes(const row_task *r, int32_t head)
+{
+    return r->w.out + (int64_t)(head - r->head_begin) * r->s->call.value_dim * TILE;
+}
+/* [3][64]: maximum, limit, sum */
+static float *softmax_lanes(const row_task *r, int32_t head) { return r->w.softmax + (int64_t)(head - r->head_begin) * 3 * TILE; }
+
+static void begin_row(const row_task *r)
+{
+    const call_state *s = r->s;
+    for (int32_t head = r->head_begin; head < r->head_end; head++) {
+        float *q = query_lanes(r, head), *softmax = softmax_lanes(r, head);
+        mg_attn_pack_lanes(q, &s->call.q, s->call.type, r->row * TILE, r->queries, head, s->call.dim, s->call.scale);
+        for (int i = 0; i < TILE; i++) {
+            if (s->has_bias_element)
+                q[s->call.dim * TILE + i] = 1;
+            softmax[i] = 0;
+            softmax[TILE + i] = -INFINITY;
+            softmax[2 * TILE + i] = 0;
+        }
+        memset(out_lanes(r, head), 0, (size_t)s->call.value_dim * TILE * sizeof(float));
+    }
+}
+
+/* Turns the 8 x 8 bytes of x, a row a word. */
+static void transpose_bytes8(uint64_t x[8])
+{
+    static const uint64_t masks[3] = {UINT64_C(0x00000000ffffffff), UINT64_C(0x0000ffff0000ffff), UINT64_C(0x00ff00ff00ff00ff)};
+    for (int level = 0, distance = 4; level < 3; level++, distance /= 2)
+        for (int i = 0; i < 8; i++)
+            if (!(i & distance)) {
+                const uint64_t t = (x[i] >> 8 * distance ^ x[i + distance]) & masks[level];
+                x[i + distance] ^= t;
+                x[i] ^= t << 8 * distance;
+            }
+}
+
+static void transpose_codes(uint8_t out[PAIRS], const uint8_t in[PAIRS])
+{
+    for (int row = 0; row < TILE; row += 8)
+        for (int key = 0; key < TILE; key += 8) {
+            uint64_t x[8];
+            for (int i = 0; i < 8; i++)
+                memcpy(&x[i], in + (row + i) * TILE + key, 8);
+            transpose_bytes8(x);
+            for (int i = 0; i < 8; i++)
+                memcpy(out + (key + i) * TILE + row, &x[i], 8);
+        }
+}
+
+static void add_tile(const row_task *r, const tile_place *place, int32_t head)
+{
+    const call_state *s = r->s;
+    const int32_t dim1 = s->dim1, value_dim = s->call.value_dim;
+    const int64_t unit = head * s->keys.tiles + place->tile->column;
+    const int64_t keys = smaller_of(TILE, s->plan->keys - (int64_t)place->tile->column * TILE);
+    float *softmax = softmax_lanes(r, head);
+    const int careful = s->keys.bad[unit] && mg_attn_tile_hides(s, place->tile);
+    forward_tile t = {.dim = dim1,
+                      .value_dim = value_dim,
+                      .bias_element = s->has_bias_element,
+                      .lanes = r->queries,
+                      .key_blocks = (int32_t)((keys + BLOCK - 1) / BLOCK),
+                      .q = query_lanes(r, head),
+                      .k = s->keys.tiled[0] + unit * dim1 * TILE,
+                      .v = s->keys.tiled[1] + unit * value_dim * TILE,
+                      .keep = r->w.keep ? r->w.keep + dropout_slot(s, head) * PAIRS : NULL,
+                      .maximum = softmax,
+                      .limit = softmax + TILE,
+                      .sum = softmax + 2 * TILE,
+                      .out = out_lanes(r, head)};
+    if (!mg_attn_tile_bias(&t.bias, r->w.bias, s, place, head, careful))
+        return;
+    (careful ? mg_attn_careful_forward : s->backend->forward)(&t);
+}
+
+static void add_tiles(const row_task *r, const plan_tile *tiles, int count)
+{
+    const call_state *s = r->s;
+    uint8_t *turning = r->w.codes + SPAN * PAIRS;
+    for (int i = 0; i < count; i++)
+        if (mg_attn_tile_needs_codes(s, &tiles[i])) {
+            mg_attn_band_codes(turning, s, &tiles[i], r->row);
+            transpose_codes(r->w.codes + i * PAIRS, turning);
+        }
+    for (int32_t head = r->head_begin; head < r->head_end; head++)
+        for (int i = 0; i < count; i++) {
+            const tile_place place = {.tile = &tiles[i], .row = r->row, .codes = r->w.codes + i * PAIRS};
+            if (r->w.keep && (head == r->head_begin || dropout_slot(s, head) == 0))
+                mg_attn_dropout_tile((float(*)[PAIRS])r->w.keep, s, &place, head);
+            add_tile(r, &place, head);
+        }
+}
+
+/* Pairs [from, to) of a query, hidden ones left out; returns the next one. */
+static int64_t fill_batch(pair_list *l, int32_t *keys, float *bias, float *keep, const row_task *r, int64_t query, int64_t from,
+                          int64_t to, int32_t head)
+{
+    const call_state *s = r->s;
+    for (l->count = 0; from < to && l->count < PAIR_BATCH; from++) {
+        const float value = mg_attn_pair_bias(s, query, from, head);
+        if (value == -INFINITY)
+            continue;
+        keys[l->count] = s->plan->pair_keys[from];
+        bias[l->count] = value;
+        if (l->keep)
+            keep[l->count] = mg_attn_dropout_pair(s, query, keys[l->count], head);
+        l->count++;
+    }
+    return from;
+}
+
+/* The gathered pairs of one query, whose softmax so far stands in lane i. */
+static void add_query_pairs(const row_task *r, int i, int32_t head)
+{
+    const call_state *s = r->s;
+    const int64_t query = r->row * TILE + i, rows = head * s->keys.tiles * TILE;
+    int32_t keys[PAIR_BATCH];
+    float bias[PAIR_BATCH], keep[PAIR_BATCH], q[MG_ATTN_MAX_DIM] = {0}, out[MG_ATTN_MAX_DIM] = {0};
+    float *q_lanes = query_lanes(r, head) + i, *lanes = out_lanes(r, head) + i, *softmax = softmax_lanes(r, head) + i;
+    float maximum = softmax[TILE] == -INFINITY ? -INFINITY : softmax[0];
+    pair_list l = {.row = s->row,
+                   .value_row = s->value_row,
+                   .keys = keys,
+                   .bias = bias,
+                   .keep = s->call.dropout.probability > 0 ? keep : NULL,
+                   .q = q,
+                   .k = s->keys.rows[0] + rows * s->row,
+                   .v = s->keys.rows[1] + rows * s->value_row,
+                   .maximum = &maximum,
+                   .sum = softmax + 2 * TILE,
+                   .out = out};
+    for (int32_t d = 0; d < s->call.dim; d++)
+        q[d] = q_lanes[d * TILE];
+    for (int32_t d = 0; d < s->call.value_dim; d++)
+        out[d] = lanes[d * TILE];
+    for (int64_t at = s->plan->pair_starts[query]; at < s->plan->pair_starts[query + 1];) {
+        at = fill_batch(&l, keys, bias, keep, r, query, at, s->plan->pair_starts[query + 1], head);
+        if (l.count)
+            s->backend->forward_pairs(&l);
+    }
+    for (int32_t d = 0; d < s->call.value_dim; d++)
+        lanes[d * TILE] = out[d];
+    softmax[0] = maximum == -INFINITY ? 0 : maximum;
+}
+
+static void add_pairs(const row_task *r)
+{
+    const int64_t *starts = r->s->plan->pair_starts + r->row * TILE;
+    for (int32_t head = r->head_begin; head < r->head_end; head++)
+        for (int i = 0; i < r->queries; i++)
+            if (starts[i] < starts[i + 1])
+                add_query_pairs(r, i, head);
+}
+
+static void end_row(const row_task *r)
+{
+    const call_state *s = r->s;
+    const int bf16 = s->call.type == MG_ATTN_BF16 && !s->call.out_fp32;
+    float row[MG_ATTN_MAX_DIM];
+    for (int32_t head = r->head_begin; head < r->head_end; head++) {
+        const float *softmax = softmax_lanes(r, head), *out = out_lanes(r, head);
+        for (int i = 0; i < r->queries; i++) {
+            const float sum = softmax[2 * TILE + i], inverse = sum == 0 ? 0 : 1 / sum;
+            for (int32_t d = 0; d < s->call.value_dim; d++)
+                row[d] = out[d * TILE + i] * inverse;
+            mg_attn_store_row(&s->call.out, row, bf16, r->row * TILE + i, head, s->call.value_dim);
+            if (s->call.lse)
+                s->call.lse[head * s->plan->queries + r->row * TILE + i] =
+                    sum == 0 ? -INFINITY : (float)(softmax[i] + log(sum));
+        }
+    }
+}
+
+static void do_row(void *context, int thread, int64_t step, int64_t task)
+{
+    const forward_context *f = context;
+    const call_state *s = f->s;
+    const mg_attn_plan *plan = s->plan;
+    const int64_t at = task / f->groups, group = task % f->groups;
+    row_task r = {.s = s, .row = plan->row_order ? plan->row_order[at] : s->band.first + at};
+    r.queries = (int)smaller_of(TILE, plan->queries - r.row * TILE);
+    r.head_begin = (int32_t)(s->call.heads * group / f->groups);
+    r.head_end = (int32_t)(s->call.heads * (group + 1) / f->groups);
+    r.w = mg_attn_call_scratch(s, thread);
+    (void)step;
+    begin_row(&r);
+    int64_t count;
+    const plan_tile *tiles = mg_attn_band_row(s, r.row, &count);
+    const int span = r.w.keep ? 1 : SPAN;
+    for (int64_t i = 0; i < count; i += span)
+        add_tiles(&r, tiles + i, (int)smaller_of(span, count - i));
+    if (s->has_pairs)
+        add_pairs(&r);
+    end_row(&r);
+}
+
+int mg_attn_forward(const mg_attn_plan *plan, const mg_attn_call *call)
+{
+    if (plan && plan->backend->whole_forward)
+        return plan->backend->whole_forward(plan, call);
+    call_state s;
+    int status = mg_attn_call_begin(&s, plan, call, 0);
+    for (int64_t first = 0; first < (status ? 0 : plan->tile_rows); first += s.band.rows) {
+        const int64_t rows = smaller_of(s.band.rows, plan->tile_rows - first);
+        status = mg_attn_band_load(&s, first);
+        if (status)
+            return status;
+        /* Heads share decoded codes, so they are split only where rows alone do not feed the threads. */
+        const int64_t wanted = (4 * s.threads + rows - 1) / rows;
+        forward_context f = {.s = &s, .groups = (int32_t)smaller_of(wanted, s.call.heads)};
+        mg_attn_parallel(s.threads, 1, rows * f.groups, do_row, &f);
+    }
+    return status;
+}

@@ -1,0 +1,114 @@
+/* What a backend is: a name and the kernels that work on one tile, or on one query's pairs.
+ *
+ * A tile is 64 queries x 64 keys of one head. The kernels put queries (forward) or keys (backward) in the lanes of vectors;
+ * "lane-major" data of one row or column of the tile is 64 floats, one for each lane:
+ *
+ *     lanes   [dim][64]        the side in the lanes         (forward: queries; backward: keys)
+ *     blocks  [8][dim][8]      the other side, broadcast     (forward: keys; backward: queries), 8 tokens a block
+ *     rows    [64][row]        a token's elements side by side, row = dim rounded up to 8, zeros behind
+ */
+#ifndef MG_ATTN_KERNEL_H
+#define MG_ATTN_KERNEL_H
+#include "megagraph/attn.h"
+
+enum { TILE = MG_ATTN_TILE, PAIRS = TILE * TILE, BLOCK = 8 };
+
+/* Where the bias of a tile's pairs comes from. */
+typedef enum bias_kind { BIAS_CONSTANT, BIAS_LOOKUP16, BIAS_LOOKUP32, BIAS_TILE } bias_kind;
+
+typedef struct tile_bias {
+    bias_kind kind;
+    float constant;
+    const float *table;   /* LOOKUP: [16] or [32] */
+    const uint8_t *codes; /* LOOKUP: [64][64], lanes last */
+    const float *tile;    /* TILE: [64][64], lanes last; -inf hides a pair */
+} tile_bias;
+
+/* Adds the keys of one tile to the running softmax of its queries. Lanes are queries. */
+typedef struct forward_tile {
+    int32_t dim, value_dim;
+    int bias_element;   /* the last element of k is the key bias, that of q is 1 */
+    int32_t lanes;      /* queries in use, 1..64: the others hold anything */
+    int32_t key_blocks; /* blocks of 8 keys in use; keys beyond the last are hidden by the bias */
+    const float *q;     /* [dim][64], scaled */
+    const float *k, *v; /* [8][dim][8], [8][value_dim][8] */
+    tile_bias bias;
+    const float *keep; /* dropout: [64 keys][64 queries], 0 or 1/(1-p); NULL: none */
+    /* The softmax so far, by query: out = sum of exp(S - maximum) v, sum = sum of exp(S - maximum). `maximum` is one of the
+       largest scores, not always the largest: it is raised when a score exceeds `limit` = maximum + 20, or -inf at first. */
+    float *maximum, *limit, *sum; /* [64] */
+    float *out;                   /* [value_dim][64] */
+} forward_tile;
+
+/* Adds one tile's share to the gradients. Lanes are keys. dS = P * (keep * (dout . v) - delta). */
+typedef struct backward_tile {
+    int32_t dim, value_dim;
+    int bias_element;       /* as above; the last row of dk is then dkey_bias */
+    int32_t query_blocks;   /* blocks of 8 queries in use */
+    int32_t row;            /* elements of a row of k and dq */
+    const float *q, *dout;  /* [8][dim][8] scaled, [8][value_dim][8] */
+    const float *lse;       /* [64]; +inf for a row that sees nothing or is not there */
+    const float *delta;     /* [64] D - dlse */
+    const float *k, *v;     /* [dim][64], [value_dim][64] */
+    const float *k_rows;    /* [64][row] */
+    tile_bias bias;
+    const float *keep; /* [64 queries][64 keys] or NULL */
+    float *dq;         /* [64][row], scale left out; NULL: not wanted, as below */
+    float *dk, *dv;    /* [dim][64], [value_dim][64] */
+    float *ds;         /* [64][64] scratch: dS on return, unless only dv is wanted (all else NULL, need_ds 0) */
+    int need_ds;
+} backward_tile;
+
+/* Sums of dS by code: sums[c] += sum of ds where codes = c, for the codes in `present`. */
+typedef struct table_tile {
+    const float *ds;      /* [64][64] */
+    const uint8_t *codes; /* [64][64] */
+    int32_t rows;         /* rows in use, a multiple of 8 */
+    uint64_t present;     /* bit c: code c < 63 may occur; bit 63: codes from 63 on may occur */
+    double *sums;         /* [256] */
+} table_tile;
+
+/* Pairs of one query with listed keys: sparse attention. Rows have `row` and `value_row` elements, multiples of 8. */
+typedef struct pair_list {
+    int32_t row, value_row;
+    int32_t count;       /* 1..PAIR_BATCH */
+    const int32_t *keys; /* [count] rows of k and v */
+    const float *bias;   /* [count], none is -inf */
+    const float *keep;   /* [count] or NULL */
+    const float *q;      /* [row], scaled */
+    const float *k, *v;  /* rows */
+    /* forward: the softmax so far */
+    float *maximum, *sum; /* maximum is -inf at first */
+    float *out;           /* [value_row] */
+    /* backward */
+    const float *dout; /* [value_row] */
+    float lse, delta;
+    float *dq;     /* [row] or NULL */
+    float *dk, *dv; /* rows or NULL */
+    float *ds;     /* [count] */
+} pair_list;
+enum { PAIR_BATCH = 256 };
+
+typedef struct attn_backend {
+    const char *name;
+    int (*supported)(void);
+    int32_t lookup; /* tables of up to 0, 16 or 32 entries are looked up in registers; larger ones make a BIAS_TILE */
+    void (*forward)(const forward_tile *);
+    void (*backward)(const backward_tile *);
+    void (*table)(const table_tile *);
+    void (*forward_pairs)(const pair_list *);
+    void (*backward_pairs)(const pair_list *);
+    /* A backend that does without tiles and without workspace. */
+    int (*whole_forward)(const mg_attn_plan *, const mg_attn_call *);
+    int (*whole_backward)(const mg_attn_plan *, const mg_attn_call *);
+} attn_backend;
+
+/* NULL: the best this processor runs, or the one that MEGAGRAPH_ATTN_BACKEND names. NULL on error, with the line set. */
+const attn_backend *mg_attn_backend_chosen(void);
+
+/* Slow tiles in plain C for tiles where a key or a query is not finite and some pairs are hidden: a hidden pair is passed
+   over, where a kernel would multiply it by 0. The bias is a BIAS_TILE. */
+void mg_attn_careful_forward(const forward_tile *t);
+void mg_attn_careful_backward(const backward_tile *t);
+
+#endif

@@ -1,0 +1,23 @@
+/* fp32 and bf16. */
+#ifndef MG_ATTN_NUMBERS_H
+#define MG_ATTN_NUMBERS_H
+#include <stdint.h>
+#include <string.h>
+
+static inline float from_bf16(uint16_t bits)
+{
+    const uint32_t word = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+/* To nearest, ties to even; NaN stays NaN. */
+static inline uint16_t to_bf16(float x)
+{
+    uint32_t word;
+    memcpy(&word, &x, sizeof word);
+    return x != x ? (uint16_t)(word >> 16 | 0x40) : (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
+}
+
+#endif
