@@ -11,10 +11,7 @@ void KERNEL(near_pairs)(const mg_graph_search *search, int64_t *places, int32_t 
 
 typedef bits512 matrix[CHUNK];
 
-static inline uint64_t matrix_word(const matrix rows, int64_t source)
-{
-    return rows[source % CHUNK][source / CHUNK];
-}
+static inline uint64_t matrix_word(const matrix rows, int64_t source) { return rows[source % CHUNK][source / CHUNK]; }
 
 /* Swaps the high half of `upper` with the low half of `lower`, in groups of 2 x shift bits. */
 INLINE void swap_halves(bits512 *upper, bits512 *lower, int shift, uint64_t low)
@@ -76,8 +73,9 @@ INLINE void read_planes(matrix *planes, const mg_graph_search *search, int64_t n
 }
 
 /* --- bytes ---
- * SPAN chunks at a time: rows of codes are far apart in memory, and four lines of one are cheaper than one of four. What no
- * cache near the core holds is written past the caches: half of the time of a large block is reading lines to overwrite. */
+ * SPAN chunks at a time: rows of codes are far apart in memory, and four lines of one are cheaper than one of four.
+ * What no cache near the core holds is written past the caches: half of the time of a large block is reading lines to
+ * overwrite. */
 
 enum { SPAN = 4, BLOCK_PAST_CACHES = 4 << 20 };
 
@@ -143,13 +141,26 @@ void KERNEL(codes)(const mg_graph_search *search, int64_t row, int64_t rows, int
     int planes = search->stream->plane_count;
     int past_caches = rows * columns >= BLOCK_PAST_CACHES && ((uintptr_t)codes | (uintptr_t)stride) % CHUNK == 0;
     switch (2 * planes + past_caches) {
-    case 4: write_spans(search, row, rows, column, columns, codes, stride, 2, 0); break;
-    case 5: write_spans(search, row, rows, column, columns, codes, stride, 2, 1); break;
-    case 6: write_spans(search, row, rows, column, columns, codes, stride, 3, 0); break;
-    case 7: write_spans(search, row, rows, column, columns, codes, stride, 3, 1); break;
-    case 8: write_spans(search, row, rows, column, columns, codes, stride, 4, 0); break;
-    case 9: write_spans(search, row, rows, column, columns, codes, stride, 4, 1); break;
-    default: write_spans(search, row, rows, column, columns, codes, stride, planes, 0);
+    case 4:
+        write_spans(search, row, rows, column, columns, codes, stride, 2, 0);
+        break;
+    case 5:
+        write_spans(search, row, rows, column, columns, codes, stride, 2, 1);
+        break;
+    case 6:
+        write_spans(search, row, rows, column, columns, codes, stride, 3, 0);
+        break;
+    case 7:
+        write_spans(search, row, rows, column, columns, codes, stride, 3, 1);
+        break;
+    case 8:
+        write_spans(search, row, rows, column, columns, codes, stride, 4, 0);
+        break;
+    case 9:
+        write_spans(search, row, rows, column, columns, codes, stride, 4, 1);
+        break;
+    default:
+        write_spans(search, row, rows, column, columns, codes, stride, planes, 0);
     }
 }
 
@@ -182,7 +193,8 @@ static void find_constant(tile_view *tile, int far)
     for (int p = 0; p < tile->plane_count; p++) {
         int64_t ones = 0;
         for (int64_t r = 0; r < tile->rows; r++)
-            ones += __builtin_popcountll(matrix_word(tile->planes[p], tile->lane * CHUNK + r) & width_bits(tile->width));
+            ones +=
+                __builtin_popcountll(matrix_word(tile->planes[p], tile->lane * CHUNK + r) & width_bits(tile->width));
         tile->constant |= (2 * ones > tile->rows * tile->width) << p;
     }
     if (tile->constant > far)

@@ -58,7 +58,8 @@ const mg_graph_kernels *mg_graph_kernels_choose(void)
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (runs_here(&table[k]) && (!wanted || !strcmp(wanted, table[k].name)))
             return &table[k];
-    fail(-EINVAL, "MEGAGRAPH_GRAPH_BACKEND=%s: not known or not for this processor; portable always is, unset takes the best",
+    fail(-EINVAL,
+         "MEGAGRAPH_GRAPH_BACKEND=%s: not known or not for this processor; portable always is, unset takes the best",
          wanted);
     return NULL;
 }

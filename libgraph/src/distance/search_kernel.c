@@ -1,5 +1,5 @@
-/* Breadth-first search from 512 nodes at once (Then et al. 2014, section 3), one level at a time, by pushing along the edges
- * of the frontier or, where those are many, by pulling into the nodes that still lack sources. */
+/* Breadth-first search from 512 nodes at once (Then et al. 2014, section 3), one level at a time, by pushing along the
+ * edges of the frontier or, where those are many, by pulling into the nodes that still lack sources. */
 #include "block.h"
 
 void KERNEL(search)(mg_graph_search *search);

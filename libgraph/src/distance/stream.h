@@ -1,11 +1,10 @@
 /* Inside of the bit-parallel search that all forms of distances are made from.
  *
- * A search has up to 512 sources, rows [first, first + count) of the code matrix. For each node v, block bit b speaks of the
- * pair (first + b, v):
- *     visited[v]                 within D hops
- *     planes[v * plane_count + p]  bit p of the distance, where visited; unwritten while visited[v] is all 0
- * active[v / 64] is not 0 where some of those 64 nodes are visited: only they are read and cleared, so a search costs what it
- * reaches. full[c]: the sources in component c; a node that has them all is done. */
+ * A search has up to 512 sources, rows [first, first + count) of the code matrix. For each node v, block bit b speaks
+ * of the pair (first + b, v): visited[v]                 within D hops planes[v * plane_count + p]  bit p of the
+ * distance, where visited; unwritten while visited[v] is all 0 active[v / 64] is not 0 where some of those 64 nodes are
+ * visited: only they are read and cleared, so a search costs what it reaches. full[c]: the sources in component c; a
+ * node that has them all is done. */
 #ifndef MG_GRAPH_STREAM_H
 #define MG_GRAPH_STREAM_H
 #include "megagraph/graph.h"
@@ -25,8 +24,8 @@ typedef struct mg_graph_search {
 /* Where the tiles of one 512-row block go: arrays at its first tile row; rows of tiles lie tile_columns apart. */
 typedef struct mg_graph_tile_rows {
     uint8_t *classes, *constants;
-    int64_t *offsets;     /* measuring: each tile's bytes are written here; filling: read */
-    uint8_t *payload;     /* NULL: measure */
+    int64_t *offsets; /* measuring: each tile's bytes are written here; filling: read */
+    uint8_t *payload; /* NULL: measure */
     int64_t tile_columns;
 } mg_graph_tile_rows;
 
@@ -42,9 +41,9 @@ typedef struct mg_graph_kernels {
 } mg_graph_kernels;
 
 struct mg_graph_stream {
-    const mg_graph *graph;   /* borrowed */
-    const mg_graph *inward;  /* rows list the nodes with an edge to the row's: graph itself where that is symmetric */
-    mg_graph *transposed;    /* NULL where graph is symmetric */
+    const mg_graph *graph;  /* borrowed */
+    const mg_graph *inward; /* rows list the nodes with an edge to the row's: graph itself where that is symmetric */
+    mg_graph *transposed;   /* NULL where graph is symmetric */
     int32_t *component;
     int64_t components;
     int32_t hops, plane_count;
@@ -53,7 +52,8 @@ struct mg_graph_stream {
     mg_graph_search *searches; /* [threads] */
 };
 
-/* The kernels that MEGAGRAPH_GRAPH_BACKEND names, or the best that this processor runs; NULL with the error line set. */
+/* The kernels that MEGAGRAPH_GRAPH_BACKEND names, or the best that this processor runs; NULL with the error line set.
+ */
 const mg_graph_kernels *mg_graph_kernels_choose(void);
 
 /* Searches rows [first, first + count) unless the scratch of `thread` has them already. */

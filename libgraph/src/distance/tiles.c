@@ -1,5 +1,5 @@
-/* The tile store, in two passes over the blocks of 512 rows: the first classes and measures tiles, the second writes them to
- * their places. Searching twice costs less than holding the payload twice. */
+/* The tile store, in two passes over the blocks of 512 rows: the first classes and measures tiles, the second writes
+ * them to their places. Searching twice costs less than holding the payload twice. */
 #include "stream.h"
 
 #include "graph/csr.h"

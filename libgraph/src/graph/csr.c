@@ -80,10 +80,60 @@ int mg_graph_csr_transposed(mg_graph **out, const mg_graph *graph)
     if (!is_symmetric(graph, places)) {
         *out = mg_graph_csr_allocate(graph->nodes, graph->edges);
         if (*out)
-            mg_graph_csr_transpose((*out)->starts, (*out)->columns, places, graph->nodes, graph->starts, graph->columns);
+            mg_graph_csr_transpose((*out)->starts, (*out)->columns, places, graph->nodes, graph->starts,
+                                   graph->columns);
         else
             status = -ENOMEM;
     }
     release(places);
     return status;
+}
+
+/* Merges row i of the graph and of its transposed, without i itself; returns how many entries. columns NULL: only
+ * counts. */
+static int64_t merge_rows(int32_t *columns, const mg_graph *graph, const mg_graph *transposed, int64_t i)
+{
+    int64_t a = graph->starts[i], a_end = graph->starts[i + 1], count = 0;
+    int64_t b = transposed->starts[i], b_end = transposed->starts[i + 1];
+    while (a < a_end || b < b_end) {
+        int32_t from_a = a < a_end ? graph->columns[a] : INT32_MAX,
+                from_b = b < b_end ? transposed->columns[b] : INT32_MAX;
+        int32_t column = from_a < from_b ? from_a : from_b;
+        a += from_a == column;
+        b += from_b == column;
+        if (column == i)
+            continue;
+        if (columns)
+            columns[count] = column;
+        count++;
+    }
+    return count;
+}
+
+static int64_t self_loops(const mg_graph *graph)
+{
+    int64_t loops = 0;
+    for (int64_t i = 0; i < graph->nodes; i++)
+        for (int64_t e = graph->starts[i]; e < graph->starts[i + 1]; e++)
+            loops += graph->columns[e] == i;
+    return loops;
+}
+
+int mg_graph_csr_symmetrised(mg_graph **out, int64_t *added, const mg_graph *graph)
+{
+    mg_graph *transposed, *both = NULL;
+    int status = mg_graph_csr_transposed(&transposed, graph);
+    if (status)
+        return status;
+    const mg_graph *other = transposed ? transposed : graph;
+    int64_t edges = 0;
+    for (int64_t i = 0; i < graph->nodes; i++)
+        edges += merge_rows(NULL, graph, other, i);
+    both = mg_graph_csr_allocate(graph->nodes, edges);
+    for (int64_t i = 0; both && i < graph->nodes; i++)
+        both->starts[i + 1] = both->starts[i] + merge_rows(both->columns + both->starts[i], graph, other, i);
+    mg_graph_destroy(transposed);
+    *added = edges - (graph->edges - self_loops(graph));
+    *out = both;
+    return both ? 0 : -ENOMEM;
 }

@@ -17,8 +17,10 @@ int mg_graph_csr_sort_rows(int64_t nodes, const int64_t *starts, int32_t *column
 /* *out: the transposed graph, or NULL when the graph is symmetric (found without making the transposed). */
 int mg_graph_csr_transposed(mg_graph **out, const mg_graph *graph);
 
+/* *out: the graph with every edge in both directions and no self loops. *added: entries that the graph lacked. */
+int mg_graph_csr_symmetrised(mg_graph **out, int64_t *added, const mg_graph *graph);
+
 /* Scratch that a function frees in one place: every pointer is released, NULL or not. */
 void mg_graph_release_all(int count, void *const *blocks);
-#define RELEASE_ALL(...)                                                                                               \
-    mg_graph_release_all(sizeof((void *[]){__VA_ARGS__}) / sizeof(void *), (void *[]){__VA_ARGS__})
+#define RELEASE_ALL(...) mg_graph_release_all(sizeof((void *[]){__VA_ARGS__}) / sizeof(void *), (void *[]){__VA_ARGS__})
 #endif

@@ -13,8 +13,8 @@ void mg_graph_destroy(mg_graph *graph)
 }
 
 /* --- create ---
- * Entry id e < edges is given edge e; id edges + e is its mirror. Two stable counting sorts, by column and then by row, leave
- * equal entries side by side with the given one first, so the first of a run is the one to keep. */
+ * Entry id e < edges is given edge e; id edges + e is its mirror. Two stable counting sorts, by column and then by row,
+ * leave equal entries side by side with the given one first, so the first of a run is the one to keep. */
 
 typedef struct entry_list {
     const mg_graph_desc *desc;
@@ -44,7 +44,8 @@ static int check_desc(const mg_graph_desc *desc)
     for (int64_t e = 0; e < desc->edges; e++) {
         int64_t source = desc->sources[e], target = desc->targets[e];
         if (source < 0 || source >= desc->nodes || target < 0 || target >= desc->nodes)
-            return fail(-EINVAL, "graph: edge %lld is %lld to %lld, but nodes are 0 to %lld; are the ends counted from 1?",
+            return fail(-EINVAL,
+                        "graph: edge %lld is %lld to %lld, but nodes are 0 to %lld; are the ends counted from 1?",
                         (long long)e, (long long)source, (long long)target, (long long)desc->nodes - 1);
     }
     return 0;
@@ -175,8 +176,8 @@ static int check_row(const mg_graph *graph, int64_t row)
             return fail(-EINVAL, "graph: row %lld names node %lld, but nodes are 0 to %lld", (long long)row,
                         (long long)column, (long long)graph->nodes - 1);
         if (e > graph->starts[row] && column <= graph->columns[e - 1])
-            return fail(-EINVAL, "graph: row %lld has node %lld after node %d; rows are strictly ascending", (long long)row,
-                        (long long)column, graph->columns[e - 1]);
+            return fail(-EINVAL, "graph: row %lld has node %lld after node %d; rows are strictly ascending",
+                        (long long)row, (long long)column, graph->columns[e - 1]);
     }
     return 0;
 }
