@@ -121,7 +121,8 @@ static int64_t self_loops(const mg_graph *graph)
 
 int mg_graph_csr_symmetrised(mg_graph **out, int64_t *added, const mg_graph *graph)
 {
-    mg_graph *transposed, *both = NULL;
+    mg_graph *transposed;
+    *out = NULL;
     int status = mg_graph_csr_transposed(&transposed, graph);
     if (status)
         return status;
@@ -129,7 +130,7 @@ int mg_graph_csr_symmetrised(mg_graph **out, int64_t *added, const mg_graph *gra
     int64_t edges = 0;
     for (int64_t i = 0; i < graph->nodes; i++)
         edges += merge_rows(NULL, graph, other, i);
-    both = mg_graph_csr_allocate(graph->nodes, edges);
+    mg_graph *both = mg_graph_csr_allocate(graph->nodes, edges);
     for (int64_t i = 0; both && i < graph->nodes; i++)
         both->starts[i + 1] = both->starts[i] + merge_rows(both->columns + both->starts[i], graph, other, i);
     mg_graph_destroy(transposed);
