@@ -136,6 +136,9 @@ typedef struct mg_attn_plan_info {
     int64_t tiles_skip, tiles_constant, tiles_patch, tiles_codes, tiles_pairs; /* -1 each for STREAM */
     int64_t plan_bytes;                                       /* allocated by the plan */
     const char *backend;                                      /* "portable", "v3", "v4", ... */
+    int64_t queries, keys;                                    /* of the plan's range: rows of a call's tensors */
+    int64_t map_pairs;                                        /* near pairs of the map: columns of values; else 0 */
+    int32_t codes;                                            /* columns of table */
 } mg_attn_plan_info;
 MG_ATTN_API void mg_attn_plan_describe(mg_attn_plan_info *info, const mg_attn_plan *plan);
 
