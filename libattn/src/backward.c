@@ -76,7 +76,10 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head)
     t.need_ds = t.dq || t.dk || call->dtable || call->dvalues;
     if (!mg_attn_tile_bias(&t.bias, c->w.bias, s, place, head, careful))
         return;
-    (careful ? mg_attn_careful_backward : s->backend->backward)(&t);
+    if (careful)
+        mg_attn_careful_backward(&t, c->w.bias, c->w.careful, s->backend->backward);
+    else
+        s->backend->backward(&t);
     if (call->dtable)
         s->backend->table(&(table_tile){.ds = t.ds,
                                         .codes = place->codes,

@@ -83,6 +83,7 @@ static scratch carve_scratch(const call_state *s, carver *c)
     w.bias = carve(c, s->has_tiles, PAIRS, 1, sizeof(float));
     w.keep = carve(c, s->has_tiles && drops, HEAD_GROUP, PAIRS, sizeof(float));
     w.ds = carve(c, s->has_tiles && s->backward, PAIRS, 1, sizeof(float));
+    w.careful = carve(c, s->has_tiles, mg_attn_careful_floats(s->dim1, call->value_dim, s->row), 1, sizeof(float));
     return w;
 }
 

@@ -41,6 +41,7 @@ typedef struct scratch {
     float *q, *out, *softmax; /* forward: [heads][dim1][64], [heads][value_dim][64], [heads][3][64] */
     uint8_t *codes;           /* [SPAN][64][64] */
     float *bias, *keep, *ds;  /* [64][64], [HEAD_GROUP][64][64], [64][64] */
+    float *careful;           /* mg_attn_careful_floats() */
 } scratch;
 
 typedef struct call_state {

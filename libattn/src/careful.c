@@ -1,28 +1,63 @@
-/* Tiles where a key or a query is not finite and some pairs are hidden, pair by pair: a hidden pair is passed over, where
- * a kernel would multiply by 0 and get NaN. Plain C, slow, rare. */
+/* Tiles where a token is not finite and some pairs are hidden. Slow, rare. */
 #include "kernel.h"
 
 #include <math.h>
+#include <string.h>
 
-static const float *block_element(const float *blocks, int32_t dim, int token)
+int64_t mg_attn_careful_floats(int32_t dim, int32_t value_dim, int32_t row)
 {
-    return blocks + (int64_t)(token / BLOCK) * dim * BLOCK + token % BLOCK;
+    return (int64_t)TILE * (2 * dim + 2 * value_dim + row + 2) + PAIRS;
 }
 
-/* Sum over d of lanes[d][lane] * blocks[d] of a token. */
-static float dot(const float *lanes, int lane, const float *blocks, int32_t dim, int token)
+/* Element d of a token is at first + d * step. */
+typedef struct layout {
+    int first, step;
+} layout;
+static layout in_lanes(int token) { return (layout){token, TILE}; }
+static layout in_blocks(int token, int32_t dim) { return (layout){token / BLOCK * dim * BLOCK + token % BLOCK, BLOCK}; }
+
+static int finite_token(const float *x, layout l, int32_t dim)
 {
-    const float *x = block_element(blocks, dim, token);
     float sum = 0;
     for (int32_t d = 0; d < dim; d++)
-        sum += lanes[d * TILE + lane] * x[d * BLOCK];
+        sum += x[l.first + d * l.step] * 0;
+    return sum == 0;
+}
+
+static void zero_token(float *x, layout l, int32_t dim)
+{
+    for (int32_t d = 0; d < dim; d++)
+        x[l.first + d * l.step] = 0;
+}
+
+static float dot(const float *x, layout lx, const float *y, layout ly, int32_t dim)
+{
+    float sum = 0;
+    for (int32_t d = 0; d < dim; d++)
+        sum += x[lx.first + d * lx.step] * y[ly.first + d * ly.step];
     return sum;
 }
 
-static void add_key(const forward_tile *t, int lane, int key, float score)
+static void add_token(float *x, layout lx, float factor, const float *y, layout ly, int32_t dim)
+{
+    for (int32_t d = 0; d < dim; d++)
+        x[lx.first + d * lx.step] += factor * y[ly.first + d * ly.step];
+}
+
+static float *copy_of(float **room, const float *x, int64_t count)
+{
+    float *copy = *room;
+    memcpy(copy, x, (size_t)count * sizeof *copy);
+    *room += count;
+    return copy;
+}
+
+/* --- forward: lanes are queries --- */
+
+static void add_pair(const forward_tile *t, int lane, int key, float bias)
 {
     float *maximum = t->maximum + lane, *limit = t->limit + lane, *sum = t->sum + lane;
-    const float *v = block_element(t->v, t->value_dim, key);
+    const float score = bias + dot(t->q, in_lanes(lane), t->k, in_blocks(key, t->dim), t->dim);
     if (score > *limit) {
         const float scale = *limit == -INFINITY ? 0 : expf(*maximum - score);
         *maximum = score;
@@ -31,56 +66,118 @@ static void add_key(const forward_tile *t, int lane, int key, float score)
         for (int32_t d = 0; d < t->value_dim; d++)
             t->out[d * TILE + lane] *= scale;
     }
-    float p = expf(score - *maximum);
+    const float p = expf(score - *maximum);
     *sum += p;
-    if (t->keep)
-        p *= t->keep[key * TILE + lane];
-    for (int32_t d = 0; d < t->value_dim; d++)
-        t->out[d * TILE + lane] += p * v[d * BLOCK];
+    add_token(t->out, in_lanes(lane), t->keep ? p * t->keep[key * TILE + lane] : p, t->v, in_blocks(key, t->value_dim),
+              t->value_dim);
 }
 
-void mg_attn_careful_forward(const forward_tile *t)
+void mg_attn_careful_forward(const forward_tile *t, float *bias, float *room, void (*kernel)(const forward_tile *))
 {
-    for (int lane = 0; lane < t->lanes; lane++)
-        for (int key = 0; key < t->key_blocks * BLOCK; key++) {
-            const float bias = t->bias.tile[key * TILE + lane];
-            const float element = t->bias_element ? block_element(t->k, t->dim, key)[(t->dim - 1) * BLOCK] : 0;
-            if (bias != -INFINITY && element != -INFINITY)
-                add_key(t, lane, key, bias + dot(t->q, lane, t->k, t->dim, key));
+    forward_tile clean = *t;
+    const int32_t elements = t->dim - t->bias_element;
+    float *k = copy_of(&room, t->k, (int64_t)t->dim * TILE), *v = copy_of(&room, t->v, (int64_t)t->value_dim * TILE);
+    for (int key = 0; key < t->key_blocks * BLOCK; key++) {
+        const layout in_k = in_blocks(key, t->dim), in_v = in_blocks(key, t->value_dim);
+        if (finite_token(t->k, in_k, elements) && finite_token(t->v, in_v, t->value_dim))
+            continue;
+        const float element = t->bias_element ? t->k[in_k.first + elements * BLOCK] : 0;
+        for (int lane = 0; lane < TILE; lane++) {
+            const float one = bias[key * TILE + lane];
+            if (lane < t->lanes && one != -INFINITY && element != -INFINITY)
+                add_pair(t, lane, key, one);
+            bias[key * TILE + lane] = -INFINITY;
         }
+        zero_token(k, in_k, t->dim);
+        zero_token(v, in_v, t->value_dim);
+    }
+    clean.k = k;
+    clean.v = v;
+    kernel(&clean);
 }
 
-static void add_lane(float *lanes, int lane, float p, const float *x, int32_t dim)
-{
-    for (int32_t d = 0; d < dim; d++)
-        lanes[d * TILE + lane] += p * x[d * BLOCK];
-}
+/* --- backward: lanes are keys --- */
 
-static float gradient(const backward_tile *t, int query, int lane)
+/* Returns dS. */
+static float add_gradients(const backward_tile *t, int query, int lane, float bias)
 {
-    const int at = query * TILE + lane;
-    const float keep = t->keep ? t->keep[at] : 1;
-    const float *q = block_element(t->q, t->dim, query), *dout = block_element(t->dout, t->value_dim, query);
-    const float p = expf(t->bias.tile[at] + dot(t->k, lane, t->q, t->dim, query) - t->lse[query]);
+    const float keep = t->keep ? t->keep[query * TILE + lane] : 1;
+    const layout key = in_lanes(lane), in_q = in_blocks(query, t->dim), in_dout = in_blocks(query, t->value_dim);
+    const float p = expf(bias + dot(t->k, key, t->q, in_q, t->dim) - t->lse[query]);
     if (t->dv)
-        add_lane(t->dv, lane, p * keep, dout, t->value_dim);
+        add_token(t->dv, key, p * keep, t->dout, in_dout, t->value_dim);
     if (!t->need_ds)
         return 0;
-    const float ds = p * (dot(t->v, lane, t->dout, t->value_dim, query) * keep - t->delta[query]);
+    const float ds = p * (dot(t->v, key, t->dout, in_dout, t->value_dim) * keep - t->delta[query]);
     if (t->dk)
-        add_lane(t->dk, lane, ds, q, t->dim);
-    for (int32_t d = 0; d < t->row && t->dq; d++)
-        t->dq[(int64_t)query * t->row + d] += ds * t->k_rows[(int64_t)lane * t->row + d];
+        add_token(t->dk, key, ds, t->q, in_q, t->dim);
+    if (t->dq)
+        add_token(t->dq, (layout){query * t->row, 1}, ds, t->k_rows, (layout){lane * t->row, 1}, t->row);
     return ds;
 }
 
-void mg_attn_careful_backward(const backward_tile *t)
+static uint64_t bad_keys(const backward_tile *t)
 {
+    uint64_t bad = 0;
+    for (int lane = 0; lane < TILE; lane++)
+        if (!finite_token(t->k, in_lanes(lane), t->dim - t->bias_element) ||
+            !finite_token(t->v, in_lanes(lane), t->value_dim))
+            bad |= UINT64_C(1) << lane;
+    return bad;
+}
+
+static uint64_t bad_queries(const backward_tile *t)
+{
+    uint64_t bad = 0;
     for (int query = 0; query < t->query_blocks * BLOCK; query++)
-        for (int lane = 0; lane < TILE; lane++) {
-            const float bias = t->bias.tile[query * TILE + lane];
-            const float element = t->bias_element ? t->k[(t->dim - 1) * TILE + lane] : 0;
-            const int seen = bias != -INFINITY && element != -INFINITY && t->lse[query] != INFINITY;
-            t->ds[query * TILE + lane] = seen ? gradient(t, query, lane) : 0;
+        if (!finite_token(t->q, in_blocks(query, t->dim), t->dim) || isnan(t->lse[query]) || !isfinite(t->delta[query]) ||
+            !finite_token(t->dout, in_blocks(query, t->value_dim), t->value_dim))
+            bad |= UINT64_C(1) << query;
+    return bad;
+}
+
+/* The bad tokens' pairs that are seen; dS of each, 0 elsewhere, to ds. All their pairs are hidden afterwards. */
+static void add_bad_pairs(const backward_tile *t, float *bias, float *ds, uint64_t keys, uint64_t queries)
+{
+    for (int at = 0; at < PAIRS; at++) {
+        const int query = at / TILE, lane = at % TILE;
+        ds[at] = 0;
+        if (!(queries >> query & 1) && !(keys >> lane & 1))
+            continue;
+        const float element = t->bias_element ? t->k[(t->dim - 1) * TILE + lane] : 0;
+        if (query < t->query_blocks * BLOCK && bias[at] != -INFINITY && element != -INFINITY && t->lse[query] != INFINITY)
+            ds[at] = add_gradients(t, query, lane, bias[at]);
+        bias[at] = -INFINITY;
+    }
+}
+
+void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, void (*kernel)(const backward_tile *))
+{
+    backward_tile clean = *t;
+    const uint64_t keys = bad_keys(t), queries = bad_queries(t);
+    float *ds = room;
+    add_bad_pairs(t, bias, ds, keys, queries);
+    room += PAIRS;
+    float *k = copy_of(&room, t->k, (int64_t)t->dim * TILE), *v = copy_of(&room, t->v, (int64_t)t->value_dim * TILE);
+    float *q = copy_of(&room, t->q, (int64_t)t->dim * TILE), *dout = copy_of(&room, t->dout, (int64_t)t->value_dim * TILE);
+    float *lse = copy_of(&room, t->lse, TILE), *delta = copy_of(&room, t->delta, TILE);
+    float *k_rows = t->k_rows ? copy_of(&room, t->k_rows, (int64_t)t->row * TILE) : NULL;
+    for (int token = 0; token < TILE; token++) {
+        if (keys >> token & 1) {
+            zero_token(k, in_lanes(token), t->dim);
+            zero_token(v, in_lanes(token), t->value_dim);
+            if (k_rows)
+                zero_token(k_rows, (layout){token * t->row, 1}, t->row);
         }
+        if (queries >> token & 1) {
+            zero_token(q, in_blocks(token, t->dim), t->dim);
+            zero_token(dout, in_blocks(token, t->value_dim), t->value_dim);
+            lse[token] = INFINITY;
+            delta[token] = 0;
+        }
+    }
+    clean.k = k, clean.v = v, clean.q = q, clean.dout = dout, clean.lse = lse, clean.delta = delta, clean.k_rows = k_rows;
+    kernel(&clean);
+    for (int at = 0; at < t->query_blocks * BLOCK * TILE && t->need_ds; at++)
+        t->ds[at] += ds[at];
 }

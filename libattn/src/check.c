@@ -36,6 +36,39 @@ static int check_given(const char *name, const void *data, int64_t tokens)
     return fail(-EINVAL, "attention needs %s, and it is NULL", name);
 }
 
+/* Whether rows of `dim` elements of two (token, head) overlap. Head by head apart, the nearest tokens are tried. */
+static int overlaps(const mg_attn_tensor *t, int64_t tokens, int32_t heads, int32_t dim)
+{
+    const __int128 stride = t->token_stride;
+    for (int32_t h = 0; h < heads; h++) {
+        const __int128 apart = (__int128)h * t->head_stride, nearest = stride ? -apart / stride : 0;
+        for (__int128 i = nearest - 1; i <= nearest + 1; i++) {
+            const __int128 distance = apart + i * stride;
+            if ((i || h) && i > -tokens && i < tokens && distance < dim && distance > -dim)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+static int check_output(const char *name, const mg_attn_tensor *t, int64_t tokens, int32_t heads, int32_t dim)
+{
+    if (!t->data || !overlaps(t, tokens, heads, dim))
+        return 0;
+    return fail(-EINVAL, "%s overlaps itself: token_stride %lld, head_stride %lld, %lld tokens, %d heads of %d", name,
+                (long long)t->token_stride, (long long)t->head_stride, (long long)tokens, heads, dim);
+}
+
+static int check_outputs(const mg_attn_plan *plan, const mg_attn_call *call, int backward)
+{
+    if (!backward)
+        return check_output("out", &call->out, plan->queries, call->heads, call->value_dim);
+    int status = check_output("dq", &call->dq, plan->queries, call->heads, call->dim);
+    if (!status)
+        status = check_output("dk", &call->dk, plan->keys, call->heads, call->dim);
+    return status ? status : check_output("dv", &call->dv, plan->keys, call->heads, call->value_dim);
+}
+
 static int check_data(const mg_attn_plan *plan, const mg_attn_call *call, int backward)
 {
     const int64_t queries = plan->queries, keys = plan->keys;
@@ -65,6 +98,8 @@ int mg_attn_check_call(mg_attn_call *normal, const mg_attn_plan *plan, const mg_
         status = check_dropout(&normal->dropout);
     if (!status)
         status = check_data(plan, normal, backward);
+    if (!status)
+        status = check_outputs(plan, normal, backward);
     if (!status && plan->map.kind != MG_ATTN_NEAR && (normal->values || (backward && normal->dvalues)))
         status = fail(-EINVAL, "pair values (`%s`) need a map of kind MG_ATTN_NEAR", normal->values ? "values" : "dvalues");
     return status;

@@ -3,6 +3,7 @@
 #include "philox.h"
 
 #include <math.h>
+#include <string.h>
 
 static uint32_t id_of(const uint32_t *ids, int64_t index, int64_t begin)
 {
@@ -30,6 +31,8 @@ void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, co
     const float kept = keep_of(UINT32_MAX, d->probability);
     const int64_t q0 = place->row * TILE, k0 = (int64_t)place->tile->column * TILE;
     const int rows = (int)smaller_of(TILE, plan->queries - q0), keys = (int)smaller_of(TILE, plan->keys - k0);
+    if (rows < TILE || keys < TILE)
+        memset(keep, 0, sizeof(float[HEAD_GROUP][PAIRS]));
     for (int row = 0; row < rows; row++)
         for (int key = 0; key < keys; key++) {
             const int at = place->keys_in_lanes ? row * TILE + key : key * TILE + row;

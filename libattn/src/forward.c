@@ -97,7 +97,10 @@ static void add_tile(const row_task *r, const tile_place *place, int32_t head)
                       .out = out_lanes(r, head)};
     if (!mg_attn_tile_bias(&t.bias, r->w.bias, s, place, head, careful))
         return;
-    (careful ? mg_attn_careful_forward : s->backend->forward)(&t);
+    if (careful)
+        mg_attn_careful_forward(&t, r->w.bias, r->w.careful, s->backend->forward);
+    else
+        s->backend->forward(&t);
 }
 
 static void add_tiles(const row_task *r, const plan_tile *tiles, int count)

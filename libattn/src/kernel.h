@@ -106,9 +106,12 @@ typedef struct attn_backend {
 /* NULL: the best this processor runs, or the one that MEGAGRAPH_ATTN_BACKEND names. NULL on error, with the line set. */
 const attn_backend *mg_attn_backend_chosen(void);
 
-/* Slow tiles in plain C for tiles where a key or a query is not finite and some pairs are hidden: a hidden pair is passed
-   over, where a kernel would multiply it by 0. The bias is a BIAS_TILE. */
-void mg_attn_careful_forward(const forward_tile *t);
-void mg_attn_careful_backward(const backward_tile *t);
+/* A tile where a token is not finite and some pairs are hidden. Pairs of such tokens that are seen are added one by one
+   in plain C, hidden ones are passed over, where a kernel would multiply them by 0; for the kernel those tokens are zero
+   and hidden, so that everybody else's results are the same bits as if they were finite. The bias is a BIAS_TILE, and is
+   changed. `room` has mg_attn_careful_floats(). */
+int64_t mg_attn_careful_floats(int32_t dim, int32_t value_dim, int32_t row);
+void mg_attn_careful_forward(const forward_tile *t, float *bias, float *room, void (*kernel)(const forward_tile *));
+void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, void (*kernel)(const backward_tile *));
 
 #endif

@@ -143,6 +143,8 @@ static void pack_tile(void *context, int thread, int64_t step, int64_t task)
     for (int part = 0; part < 2 && count < TILE; part++)
         zero_rest(p, part, task, count);
     for (int i = 0; i < TILE && p->side == &s->queries; i++) {
+        if (i >= count && s->has_bias_element && p->side->tiled[0]) /* 0 would meet a key bias of -inf */
+            put_row(p->side->tiled[0] + task * s->dim1 * TILE + s->call.dim * BLOCK, (const float[]){1}, i, 1, s->dim1, 1);
         s->lse[task * TILE + i] = __builtin_inff();
         s->delta[task * TILE + i] = 0;
     }

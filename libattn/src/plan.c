@@ -24,6 +24,10 @@ static int check_dense(const mg_attn_map *map)
     if (map->dense_stride < map->keys)
         return fail(-EINVAL, "mg_attn_plan_create: dense_stride %lld is less than the %lld keys of a row",
                     (long long)map->dense_stride, (long long)map->keys);
+    int64_t bytes;
+    if (__builtin_mul_overflow(map->queries, map->dense_stride, &bytes))
+        return fail(-EOVERFLOW, "mg_attn_plan_create: %lld queries with dense_stride %lld are more bytes than memory can address",
+                    (long long)map->queries, (long long)map->dense_stride);
     return 0;
 }
 
@@ -254,4 +258,8 @@ void mg_attn_plan_describe(mg_attn_plan_info *info, const mg_attn_plan *plan)
 {
     *info = plan->info;
     info->backend = plan->backend->name;
+    info->queries = plan->queries;
+    info->keys = plan->keys;
+    info->map_pairs = plan->map.kind == MG_ATTN_NEAR ? plan->map.near_starts[plan->map.queries] : 0;
+    info->codes = plan->map.codes;
 }

@@ -71,7 +71,7 @@ static inline int64_t chunk_begin(int64_t tiles, int32_t chunks, int64_t chunk) 
 
 static inline int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t tiles_of(int64_t tokens) { return (tokens + TILE - 1) / TILE; }
+static inline int64_t tiles_of(int64_t tokens) { return tokens / TILE + (tokens % TILE != 0); }
 
 /* Keys of the plan that segments let a query see: [begin, end). */
 static inline void seen_keys(const mg_attn_plan *plan, int64_t query, int64_t *begin, int64_t *end)

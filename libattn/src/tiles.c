@@ -206,7 +206,7 @@ static void read_bytes(uint8_t out[PAIRS], const mg_attn_plan *plan, int64_t til
                        int64_t stride)
 {
     const int rows = queries_of(plan, tile_row), keys = (int)smaller_of(TILE, plan->keys - column * TILE);
-    if (rows < TILE || keys < TILE)
+    if (keys < TILE)
         memset(out, 0, PAIRS);
     for (int row = 0; row < rows; row++)
         memcpy(out + row * TILE, codes + row * stride + column * TILE, (size_t)keys);
@@ -224,6 +224,8 @@ void mg_attn_tile_codes(uint8_t out[PAIRS], const mg_attn_plan *plan, const plan
     if (tile->class != CLASS_CONSTANT)
         for (int64_t e = tile->entries; e < tile->entries + tile->entry_count; e++)
             out[plan->entry_positions[e]] = plan->entry_codes[e];
+    const int rows = queries_of(plan, tile_row); /* a stored tile holds anything beyond the last query */
+    memset(out + rows * TILE, 0, (size_t)(TILE - rows) * TILE);
     if (tile->cut)
         hide_unseen(out, plan, tile_row, tile->column);
 }
@@ -249,15 +251,19 @@ static int flag_codes(uint8_t flags[256], const uint8_t codes[PAIRS], const mg_a
 static int wrong_code(const uint8_t codes[PAIRS], const mg_attn_plan *plan, int64_t tile_row, int64_t column)
 {
     const mg_attn_map *map = &plan->map;
-    for (int at = 0; at < PAIRS; at++) {
+    for (int at = 0; at < queries_of(plan, tile_row) * TILE; at++) {
         int begin, end;
-        if (at / TILE >= queries_of(plan, tile_row))
-            break;
         seen_in_tile(plan, tile_row, column, at / TILE, &begin, &end);
-        if (at % TILE >= begin && at % TILE < end && codes[at] >= map->codes)
-            return fail(-EINVAL, "query %lld, key %lld: code %d, but codes go from 0 to %d",
-                        (long long)(map->query_begin + tile_row * TILE + at / TILE),
-                        (long long)(map->key_begin + column * TILE + at % TILE), codes[at], map->codes - 1);
+        if (at % TILE < begin || at % TILE >= end || codes[at] < map->codes)
+            continue;
+        const int64_t query = map->query_begin + tile_row * TILE + at / TILE;
+        const int64_t key = map->key_begin + column * TILE + at % TILE;
+        if (map->kind == MG_ATTN_TILES)
+            return fail(-EINVAL, "tile %lld: query %lld, key %lld has code %d, but codes go from 0 to %d",
+                        (long long)(query / TILE * plan->store.tile_columns + key / TILE), (long long)query, (long long)key,
+                        codes[at], map->codes - 1);
+        return fail(-EINVAL, "query %lld, key %lld has code %d, but codes go from 0 to %d", (long long)query, (long long)key,
+                    codes[at], map->codes - 1);
     }
     return 0;
 }
