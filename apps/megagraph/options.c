@@ -1,6 +1,6 @@
 #include "options.h"
 
-#include "library.h"
+#include "app.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,0 +1,244 @@
+#include "defaults.h"
+
+#include <string.h>
+
+#include "app.h"
+#include "encode.h"
+#include "memory.h"
+#include "model.h"
+#include "progress.h"
+
+/* Dense attention is cheap while a layer's pairs are few: 8192 nodes squared. */
+static const int64_t cheap_pairs = 1LL << 26;
+
+static void integer(int64_t *value, int64_t choice)
+{
+    if (*value == MG_AUTO)
+        *value = choice;
+}
+
+static void real(double *value, double choice)
+{
+    if (isnan(*value))
+        *value = choice;
+}
+
+static void choice(int32_t *value, int32_t chosen)
+{
+    if (*value == 0) /* auto is the first word of each */
+        *value = chosen;
+}
+
+static int resolve_task(mg_config *config, const mg_dataset *data)
+{
+    static const mg_task tasks[] = {MG_TASK_AUTO, MG_TASK_CLASSIFICATION, MG_TASK_REGRESSION, MG_TASK_MULTILABEL};
+    if (data->task == MG_DATASET_NONE)
+        return fail(-EINVAL, "%s: has no labels to learn from; edge lists, METIS and Matrix Market take them from a CSV of "
+                             "id,label: --set data.labels=FILE", data->name);
+    if (config->task && (mg_task)config->task != tasks[data->task])
+        return fail(-EINVAL, "task is %s, which the labels of %s are not fit for", mg_options_word(config, "task"), data->name);
+    config->task = tasks[data->task];
+    return 0;
+}
+
+/* Share of the rarer of two classes among labelled items. */
+static double rare_share(const mg_dataset *data)
+{
+    int64_t counts[2] = {0, 0};
+    for (int64_t i = 0; i < data->items; i++)
+        if (data->labels[i] >= 0)
+            counts[data->labels[i]]++;
+    int64_t rare = counts[0] < counts[1] ? counts[0] : counts[1], all = counts[0] + counts[1];
+    return all ? (double)rare / (double)all : 0;
+}
+
+static int resolve_metric(mg_config *config, const mg_dataset *data)
+{
+    int ranking = config->metric == MG_METRIC_ROC_AUC || config->metric == MG_METRIC_AVERAGE_PRECISION;
+    int of_classes = config->metric == MG_METRIC_ACCURACY || config->metric == MG_METRIC_MACRO_F1;
+    int fits = config->task == MG_TASK_CLASSIFICATION ? of_classes || (ranking && data->classes == 2)
+               : config->task == MG_TASK_MULTILABEL   ? ranking
+                                                      : config->metric == MG_METRIC_MAE;
+    if (config->metric && !fits)
+        return fail(-EINVAL, "metric is %s, which is not possible for %s%s", mg_options_word(config, "metric"),
+                    mg_options_word(config, "task"),
+                    ranking && config->task == MG_TASK_CLASSIFICATION ? " of more than two classes" : "");
+    if (config->task == MG_TASK_REGRESSION)
+        choice(&config->metric, MG_METRIC_MAE);
+    else if (config->task == MG_TASK_MULTILABEL)
+        choice(&config->metric, MG_METRIC_AVERAGE_PRECISION);
+    else
+        choice(&config->metric, data->classes == 2 && rare_share(data) < 0.3 ? MG_METRIC_ROC_AUC : MG_METRIC_ACCURACY);
+    if (config->train.class_weights == MG_CLASS_WEIGHTS_BALANCED && config->task != MG_TASK_CLASSIFICATION)
+        return fail(-EINVAL, "train.class_weights is balanced, which only classification has");
+    return 0;
+}
+
+/* Nodes that attend to each other: the whole graph, a cluster, or the mean graph. */
+static int64_t attended_nodes(const mg_config *config, const mg_dataset *data)
+{
+    int64_t parts = data->graphs > 1 ? data->graphs : config->train.clusters > 1 ? config->train.clusters : 1;
+    return data->graph->nodes / parts + 1;
+}
+
+static int64_t training_size(const mg_dataset *data)
+{
+    int64_t count = 0;
+    if (!data->splits)
+        return data->items * 6 / 10;
+    for (int64_t i = 0; i < data->items; i++)
+        count += data->split[i] == MG_DATASET_TRAIN;
+    return count;
+}
+
+static int resolve_far(mg_config *config, const mg_dataset *data)
+{
+    int64_t nodes = attended_nodes(config, data);
+    int cheap = (double)nodes * (double)nodes <= (double)cheap_pairs;
+    if (config->attention.far == MG_FAR_AUTO && config->model.kind == MG_MODEL_GPS && !cheap)
+        mg_progress_say("note: %lld nodes make %.3g pairs; nodes see only those within model.encodings.distance (attention.far: "
+                        "bias lets them see all, at a price)", (long long)nodes, (double)nodes * (double)nodes);
+    choice(&config->attention.far, config->model.kind == MG_MODEL_GRAPHORMER                   ? MG_FAR_BIAS
+                                   : config->model.kind == MG_MODEL_GT || !cheap ? MG_FAR_MASK
+                                                                                 : MG_FAR_BIAS);
+    return 0;
+}
+
+/* The largest distance up to 3 whose near pairs are few: at most 64 a node and 30 million in all. */
+static int sparse_distance(int64_t *distance, const mg_dataset *data)
+{
+    double shares[4];
+    int64_t nodes = data->graph->nodes;
+    int status = mg_encode_near_shares(shares, data->graph, 3);
+    *distance = 1;
+    for (int d = 2; d <= 3 && !status; d++) {
+        double pairs = shares[d] * (double)nodes * (double)nodes;
+        if (pairs <= 64.0 * (double)nodes && pairs <= 3e7)
+            *distance = d;
+    }
+    return status;
+}
+
+static int resolve_distance(mg_config *config, const mg_dataset *data)
+{
+    int64_t distance = data->graphs > 1 ? 8 : 5;
+    int status = 0;
+    if (config->model.encodings.distance == MG_AUTO && config->attention.far == MG_FAR_MASK && data->graphs == 1)
+        status = sparse_distance(&distance, data);
+    integer(&config->model.encodings.distance, distance);
+    if (!status && !config->model.encodings.distance && config->attention.far == MG_FAR_MASK)
+        return fail(-EINVAL, "model.encodings.distance is 0 and attention.far is mask: a node would see nothing but itself");
+    return status;
+}
+
+static int resolve_graph_level(mg_config *config, const mg_dataset *data)
+{
+    if (data->level == MG_DATASET_NODE) {
+        if (config->model.virtual_token == MG_SWITCH_ON)
+            return fail(-EINVAL, "model.virtual_token is on, which is for datasets whose graphs have labels; %s has labels of nodes",
+                        data->name);
+        if (config->model.readout)
+            return fail(-EINVAL, "model.readout is %s, which is for datasets whose graphs have labels; %s has labels of nodes",
+                        mg_options_word(config, "model.readout"), data->name);
+        choice(&config->model.virtual_token, MG_SWITCH_OFF);
+        return 0;
+    }
+    int wanted = config->model.readout == MG_READOUT_VIRTUAL || (!config->model.readout && config->model.kind == MG_MODEL_GRAPHORMER);
+    choice(&config->model.virtual_token, wanted ? MG_SWITCH_ON : MG_SWITCH_OFF);
+    int has_virtual = config->model.virtual_token == MG_SWITCH_ON;
+    choice(&config->model.readout, has_virtual ? MG_READOUT_VIRTUAL : MG_READOUT_MEAN);
+    if (config->model.readout == MG_READOUT_VIRTUAL && !has_virtual)
+        return fail(-EINVAL, "model.readout is virtual and model.virtual_token is off");
+    return 0;
+}
+
+static int resolve_local(mg_config *config, const mg_dataset *data)
+{
+    int edges = data->edge_feature_count > 0;
+    if (config->model.kind != MG_MODEL_GPS) {
+        if (config->model.local > MG_LOCAL_NONE)
+            return fail(-EINVAL, "model.local is %s, which only model.kind gps has", mg_options_word(config, "model.local"));
+        config->model.local = MG_LOCAL_NONE;
+    }
+    choice(&config->model.local, data->level == MG_DATASET_GRAPH ? (edges ? MG_LOCAL_GINE : MG_LOCAL_GATEDGCN)
+                                 : edges                          ? MG_LOCAL_GINE
+                                                                  : MG_LOCAL_GCN);
+    integer(&config->model.encodings.edge_path, config->model.kind == MG_MODEL_GRAPHORMER && edges && data->graphs > 1 ? 5 : 0);
+    if (config->model.encodings.edge_path && !edges)
+        return fail(-EINVAL, "model.encodings.edge_path is %lld, but %s has no edge features",
+                    (long long)config->model.encodings.edge_path, data->name);
+    if (config->model.encodings.edge_path && !config->model.encodings.distance)
+        return fail(-EINVAL, "model.encodings.edge_path needs model.encodings.distance");
+    return 0;
+}
+
+static void resolve_encodings(mg_config *config, const mg_dataset *data)
+{
+    int featureless = !data->feature_count, graphs = data->graphs > 1, gt = config->model.kind == MG_MODEL_GT;
+    int graphormer = config->model.kind == MG_MODEL_GRAPHORMER, small = data->graph->nodes <= 20000;
+    integer(&config->model.encodings.degree, featureless ? 512 : graphormer || graphs ? 64 : 0);
+    integer(&config->model.encodings.laplacian, gt && (small || graphs) ? 8 : 0);
+    integer(&config->model.encodings.random_walk, graphs ? 16 : 0);
+}
+
+static int check_inputs(const mg_config *config, const mg_dataset *data)
+{
+    if (!data->feature_count && !config->model.encodings.degree && !config->model.encodings.laplacian &&
+        !config->model.encodings.random_walk)
+        return fail(-EINVAL, "%s has no node features and all encodings are off: all nodes would look the same; set model.encodings.degree",
+                    data->name);
+    if (config->model.hidden % config->model.heads)
+        return fail(-EINVAL, "model.hidden is %lld, no multiple of model.heads %lld", (long long)config->model.hidden,
+                    (long long)config->model.heads);
+    if (data->graphs > 1 && config->train.clusters)
+        return fail(-EINVAL, "train.clusters is %lld, which is for one graph; %s has %lld: train.batch_graphs batches them",
+                    (long long)config->train.clusters, data->name, (long long)data->graphs);
+    if (config->train.clusters > data->graph->nodes)
+        return fail(-EINVAL, "train.clusters is %lld, more than the %lld nodes of %s", (long long)config->train.clusters,
+                    (long long)data->graph->nodes, data->name);
+    return 0;
+}
+
+/* Sizes and regularisation by the number of training items: few labels want much dropout, many want width. */
+static void resolve_sizes(mg_config *config, const mg_dataset *data)
+{
+    int64_t items = training_size(data), graphs = data->graphs > 1;
+    int few = items < 2000;
+    integer(&config->model.layers, graphs ? 4 : few ? 2 : 3);
+    integer(&config->model.hidden, 64);
+    integer(&config->model.heads, 4);
+    integer(&config->model.ffn, 2 * config->model.hidden);
+    real(&config->model.dropout, graphs ? 0.2 : few ? 0.5 : 0.2);
+    real(&config->model.attention_dropout, graphs ? 0.1 : few ? 0.5 : 0.1);
+    real(&config->model.input_dropout, few && data->feature_count >= 256 ? 0.5 : 0);
+}
+
+static void resolve_training(mg_config *config, const mg_dataset *data)
+{
+    int64_t items = training_size(data), graphs = data->graphs > 1;
+    int few = items < 2000;
+    integer(&config->train.batch_graphs, !graphs ? 1 : data->graphs >= 10000 ? 128 : 32);
+    integer(&config->train.epochs, graphs ? 100 : few ? 200 : 300);
+    real(&config->train.lr, graphs ? 1e-3 : few ? 5e-3 : 3e-3);
+    real(&config->train.weight_decay, graphs ? 1e-2 : few ? 5e-2 : 1e-2);
+    integer(&config->train.warmup, graphs ? 50 : 10);
+    choice(&config->train.schedule, MG_SCHEDULE_COSINE);
+    real(&config->train.clip, 1);
+    integer(&config->train.patience, graphs ? 50 : 100);
+}
+
+int mg_defaults_resolve(mg_config *config, const mg_dataset *data)
+{
+    int status = 0;
+    int (*const steps[])(mg_config *, const mg_dataset *) = {resolve_task,        resolve_metric, resolve_graph_level,
+                                                             resolve_far, resolve_distance, resolve_local};
+    for (size_t s = 0; s < sizeof steps / sizeof *steps && !status; s++)
+        status = steps[s](config, data);
+    if (status)
+        return status;
+    choice(&config->data.directed, MG_SWITCH_OFF);
+    resolve_encodings(config, data);
+    resolve_sizes(config, data);
+    resolve_training(config, data);
+    return check_inputs(config, data);
+}

@@ -1,0 +1,161 @@
+#include "encode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "app.h"
+#include "progress.h"
+
+void mg_encode_open_cache(mg_cache *cache, const char *folder)
+{
+    cache->cache = NULL;
+    if (mg_graph_cache_open(&cache->cache, folder)) {
+        cache->cache = NULL;
+        mg_progress_say("note: nothing is cached: %s", mg_graph_last_error());
+    }
+}
+
+void mg_encode_close_cache(mg_cache *cache)
+{
+    mg_graph_cache_close(cache->cache);
+    cache->cache = NULL;
+}
+
+/* What the cache holds, when it has the right size. */
+static int look_up(void *data, int64_t bytes, mg_cache *cache, const char *name, uint64_t key)
+{
+    void *found;
+    int64_t size;
+    if (!cache->cache || mg_graph_cache_get(&found, &size, cache->cache, name, key))
+        return 0;
+    int fits = size == bytes;
+    if (fits)
+        memcpy(data, found, (size_t)bytes);
+    mg_graph_free(found);
+    return fits;
+}
+
+/* A cache that cannot be written (a full disk) is no reason to stop. */
+static void keep(mg_cache *cache, const char *name, uint64_t key, const void *data, int64_t bytes)
+{
+    if (!cache->cache || !mg_graph_cache_put(cache->cache, name, key, data, bytes))
+        return;
+    mg_progress_say("note: nothing more is cached: %s", mg_graph_last_error());
+    mg_encode_close_cache(cache);
+}
+
+static uint64_t key_of(const mg_graph *graph, int64_t first, int64_t second)
+{
+    int64_t parameters[2] = {first, second};
+    return mg_graph_hash_bytes(mg_graph_hash(graph), parameters, sizeof parameters);
+}
+
+typedef int (*encoder)(float *encodings, int count, const mg_graph *graph);
+
+static int encode(float **out, encoder compute, const char *name, int64_t count, const mg_graph *graph, mg_cache *cache)
+{
+    if (!count)
+        return 0;
+    int64_t bytes = graph->nodes * count * (int64_t)sizeof(float);
+    uint64_t key = key_of(graph, count, 0);
+    *out = allocate(graph->nodes * count, sizeof(float));
+    if (!*out)
+        return -ENOMEM;
+    if (look_up(*out, bytes, cache, name, key))
+        return 0;
+    int status = compute(*out, (int)count, graph);
+    if (status)
+        return relay(status, mg_graph_last_error());
+    keep(cache, name, key, *out, bytes);
+    return 0;
+}
+
+int mg_encode_create(mg_encodings *out, const mg_graph *graph, const mg_config *config, mg_cache *cache)
+{
+    *out = (mg_encodings){.degrees = allocate(graph->nodes, sizeof(int32_t))};
+    int status = out->degrees ? relay(mg_graph_degrees(out->degrees, graph), mg_graph_last_error()) : -ENOMEM;
+    if (!status)
+        status = encode(&out->laplacian, mg_graph_laplacian, "laplacian", config->model.encodings.laplacian, graph, cache);
+    if (!status)
+        status = encode(&out->random_walk, mg_graph_random_walk, "random_walk", config->model.encodings.random_walk, graph, cache);
+    int64_t beyond = 0, most = config->model.encodings.degree;
+    for (int64_t i = 0; !status && most && i < graph->nodes; i++)
+        beyond += out->degrees[i] >= most;
+    if (beyond)
+        mg_progress_say("note: %lld nodes of degree %lld and more share one row of the degree encoding", (long long)beyond,
+                        (long long)most - 1);
+    if (status)
+        mg_encode_clear(out);
+    return status;
+}
+
+void mg_encode_clear(mg_encodings *encodings)
+{
+    release(encodings->degrees);
+    release(encodings->laplacian);
+    release(encodings->random_walk);
+    *encodings = (mg_encodings){0};
+}
+
+int mg_encode_order(int32_t *order, const mg_graph *graph, int hops, mg_cache *cache)
+{
+    int64_t bytes = graph->nodes * (int64_t)sizeof *order;
+    uint64_t key = key_of(graph, hops, 0);
+    if (look_up(order, bytes, cache, "order", key))
+        return 0;
+    int status = mg_graph_order(order, NULL, graph, MG_GRAPH_ORDER_AUTO, hops);
+    if (status)
+        return relay(status, mg_graph_last_error());
+    keep(cache, "order", key, order, bytes);
+    return 0;
+}
+
+static int64_t count_cut(const int32_t *parts, const mg_graph *graph)
+{
+    int64_t cut = 0;
+    for (int64_t i = 0; i < graph->nodes; i++)
+        for (int64_t e = graph->starts[i]; e < graph->starts[i + 1]; e++)
+            cut += parts[i] != parts[graph->columns[e]];
+    return cut;
+}
+
+int mg_encode_clusters(int32_t *parts, int64_t *cut, const mg_graph *graph, int32_t clusters, uint64_t seed, mg_cache *cache)
+{
+    int64_t bytes = graph->nodes * (int64_t)sizeof *parts;
+    uint64_t key = key_of(graph, clusters, (int64_t)seed);
+    if (!look_up(parts, bytes, cache, "clusters", key)) {
+        mg_graph_partition_report report;
+        int status = mg_graph_partition(parts, &report, graph, &(mg_graph_partition_desc){.parts = clusters, .seed = seed});
+        if (status)
+            return relay(status, mg_graph_last_error());
+        keep(cache, "clusters", key, parts, bytes);
+    }
+    *cut = count_cut(parts, graph);
+    return 0;
+}
+
+int mg_encode_near_shares(double *shares, const mg_graph *graph, int hops)
+{
+    enum { ROWS = 64, BLOCKS = 16 };
+    mg_graph_stream *stream = NULL;
+    int64_t nodes = graph->nodes, counts[256] = {0}, seen = 0, blocks = nodes <= ROWS * BLOCKS ? (nodes + ROWS - 1) / ROWS : BLOCKS;
+    uint8_t *codes = allocate(ROWS * nodes, 1);
+    int status = codes ? 0 : -ENOMEM;
+    if (!status)
+        status = relay(mg_graph_stream_create(&stream, graph, hops, 1), mg_graph_last_error());
+    for (int64_t b = 0; b < blocks && !status; b++) {
+        int64_t q0 = nodes <= ROWS * BLOCKS ? b * ROWS : (nodes - ROWS) / (BLOCKS - 1) * b;
+        int64_t nq = nodes - q0 < ROWS ? nodes - q0 : ROWS;
+        status = mg_graph_stream_codes(stream, 0, q0, nq, 0, nodes, codes, nodes);
+        for (int64_t p = 0; p < nq * nodes && !status; p++)
+            counts[codes[p]]++;
+        seen += nq;
+    }
+    for (int d = 0; d <= hops; d++) {
+        shares[d] = (d ? shares[d - 1] : 0);
+        shares[d] += seen ? (double)counts[d] / ((double)seen * (double)nodes) : 0;
+    }
+    mg_graph_stream_destroy(stream);
+    release(codes);
+    return status;
+}

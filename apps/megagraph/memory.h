@@ -1,0 +1,18 @@
+/* memory.h: counts what every library of the program holds, keeps the peak, and refuses beyond a limit. */
+#ifndef MEGAGRAPH_APPS_MEMORY_H
+#define MEGAGRAPH_APPS_MEMORY_H
+#include <stdint.h>
+
+/* Counts from now on; limit 0: none. Call before the first allocation and again to change the limit. */
+void mg_memory_watch(int64_t limit);
+int64_t mg_memory_held(void);
+int64_t mg_memory_peak(void);
+void mg_memory_restart_peak(void);
+/* The peak of resident memory of the process (VmHWM), 0 where the system does not tell. */
+int64_t mg_memory_resident_peak(void);
+int64_t mg_memory_machine(void); /* physical bytes of the machine */
+/* What the limit refused last: "1.2 GB more were needed beside ..."; "" when it refused nothing. */
+const char *mg_memory_refusal(void);
+/* "1.23 GB"; static, four calls long. */
+const char *mg_memory_text(int64_t bytes);
+#endif
