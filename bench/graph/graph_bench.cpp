@@ -70,11 +70,11 @@ graph_pointer in_order(const mg_graph *graph, mg_graph_order_kind kind, int hops
     return graph_pointer(permuted);
 }
 
-void report_bytes(benchmark::State &state, int64_t bytes, const bench_limits &limits)
+void report_bytes(benchmark::State &state, int64_t bytes, const bench_limits &limits, double seconds)
 {
     double moved = (double)bytes * (double)state.iterations();
     state.counters["bytes"] = benchmark::Counter(moved, benchmark::Counter::kIsRate);
-    state.counters["bound"] = benchmark::Counter(moved / limits.bytes, benchmark::Counter::kIsRate);
+    state.counters["bound"] = moved / limits.bytes / seconds;
 }
 
 // One block of 512 rows, all columns, on one thread; each iteration the next of blocks spread over the graph.
@@ -89,11 +89,12 @@ void stream(benchmark::State &state, const char *name, mg_graph_order_kind kind)
     bytes_pointer codes = buffer(block_rows * stride);
     mg_graph_stream *stream;
     require(mg_graph_stream_create(&stream, graph.get(), hops, 1));
+    double start = bench_seconds();
     for (auto _ : state) {
         block = (block + 5) % blocks;
         require(mg_graph_stream_codes(stream, 0, block * block_rows, block_rows, 0, graph->nodes, codes.get(), stride));
     }
-    report_bytes(state, block_rows * graph->nodes, one_thread);
+    report_bytes(state, block_rows * graph->nodes, one_thread, bench_seconds() - start);
     mg_graph_stream_destroy(stream);
 }
 
@@ -107,6 +108,7 @@ void queue_per_node(benchmark::State &state, const char *name)
     int64_t stride = graph->nodes, blocks = graph->nodes / block_rows, block = 0;
     bytes_pointer codes = buffer(block_rows * stride);
     std::vector<int32_t> queue((size_t)graph->nodes);
+    double start = bench_seconds();
     for (auto _ : state) {
         block = (block + 5) % blocks;
         for (int64_t r = 0; r < block_rows; r++) {
@@ -126,7 +128,7 @@ void queue_per_node(benchmark::State &state, const char *name)
         }
         benchmark::ClobberMemory();
     }
-    report_bytes(state, block_rows * graph->nodes, one_thread);
+    report_bytes(state, block_rows * graph->nodes, one_thread, bench_seconds() - start);
 }
 
 void dense(benchmark::State &state, const char *name)
@@ -136,9 +138,10 @@ void dense(benchmark::State &state, const char *name)
         return;
     int64_t stride = (graph->nodes + 63) / 64 * 64;
     bytes_pointer codes = buffer(graph->nodes * stride);
+    double start = bench_seconds();
     for (auto _ : state)
         require(mg_graph_dense_codes(codes.get(), stride, graph, (int)state.range(0), 0, graph->nodes));
-    report_bytes(state, graph->nodes * graph->nodes, all_threads);
+    report_bytes(state, graph->nodes * graph->nodes, all_threads, bench_seconds() - start);
 }
 
 void near(benchmark::State &state, const char *name)
@@ -147,6 +150,7 @@ void near(benchmark::State &state, const char *name)
     if (!graph)
         return;
     int64_t pairs = 0;
+    double start = bench_seconds();
     for (auto _ : state) {
         mg_graph_near *near;
         require(mg_graph_near_create(&near, graph, (int)state.range(0)));
@@ -155,7 +159,7 @@ void near(benchmark::State &state, const char *name)
     }
     state.counters["pairs"] =
         benchmark::Counter((double)pairs * (double)state.iterations(), benchmark::Counter::kIsRate);
-    report_bytes(state, pairs * 5, all_threads);
+    report_bytes(state, pairs * 5, all_threads, bench_seconds() - start);
 }
 
 void order(benchmark::State &state, const char *name)

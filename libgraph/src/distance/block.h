@@ -67,6 +67,34 @@ INLINE void expand_bits(uint8_t *bytes, const uint64_t *words, int planes, int p
 #endif
 }
 
+/* For each bit c of chosen, in order: columns gets node + c, codes gets bytes[c]. Writes exactly as many as there are
+ * bits. */
+INLINE int64_t write_chosen(int32_t *columns, uint8_t *codes, uint64_t chosen, const uint8_t *bytes, int64_t node)
+{
+    int64_t written = 0;
+#if defined(__AVX512BW__)
+    __m512i column = _mm512_add_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                                      _mm512_set1_epi32((int32_t)node));
+    for (int part = 0; part < 4; part++) {
+        __mmask16 mask = (__mmask16)(chosen >> 16 * part);
+        int count = __builtin_popcount(mask);
+        __mmask16 first = (__mmask16)((1u << count) - 1);
+        __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(bytes + 16 * part)));
+        _mm512_mask_storeu_epi32(columns + written, first, _mm512_maskz_compress_epi32(mask, column));
+        _mm512_mask_cvtepi32_storeu_epi8(codes + written, first, _mm512_maskz_compress_epi32(mask, code));
+        column = _mm512_add_epi32(column, _mm512_set1_epi32(16));
+        written += count;
+    }
+#else
+    for (; chosen; chosen &= chosen - 1) {
+        int c = __builtin_ctzll(chosen);
+        columns[written] = (int32_t)(node + c);
+        codes[written++] = bytes[c];
+    }
+#endif
+    return written;
+}
+
 INLINE void finish_writes(void)
 {
 #if defined(__AVX2__)

@@ -338,20 +338,6 @@ void KERNEL(near_counts)(const mg_graph_search *search, int64_t *counts)
     }
 }
 
-static int64_t write_pairs(int32_t *columns, uint8_t *codes, uint64_t near, const uint64_t *words, int plane_count,
-                           int64_t node)
-{
-    int64_t written = 0;
-    for (; near; near &= near - 1) {
-        int c = __builtin_ctzll(near), code = 0;
-        for (int p = 0; p < plane_count; p++)
-            code |= (int)(words[p] >> c & 1) << p;
-        columns[written] = (int32_t)(node + c);
-        codes[written++] = (uint8_t)code;
-    }
-    return written;
-}
-
 void KERNEL(near_pairs)(const mg_graph_search *search, int64_t *places, int32_t *columns, uint8_t *codes)
 {
     int64_t nodes = search->stream->graph->nodes;
@@ -366,10 +352,14 @@ void KERNEL(near_pairs)(const mg_graph_search *search, int64_t *places, int32_t 
         for (int p = 0; p < plane_count; p++)
             transpose(planes[p]);
         for (int64_t r = 0; r < search->count; r++) {
-            uint64_t words[MOST_PLANES], near = matrix_word(visited, r);
+            uint64_t words[MOST_PLANES] = {0}, near = matrix_word(visited, r);
+            uint8_t bytes[CHUNK];
+            if (!near)
+                continue;
             for (int p = 0; p < plane_count; p++)
                 words[p] = matrix_word(planes[p], r);
-            places[r] += write_pairs(columns + places[r], codes + places[r], near, words, plane_count, node);
+            expand_bits(bytes, words, plane_count, 0);
+            places[r] += write_chosen(columns + places[r], codes + places[r], near, bytes, node);
         }
     }
 }
