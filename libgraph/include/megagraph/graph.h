@@ -125,12 +125,14 @@ MG_GRAPH_API int mg_graph_near_create(mg_graph_near **out, const mg_graph *graph
 MG_GRAPH_API void mg_graph_near_destroy(mg_graph_near *near);
 
 /* Bit-parallel breadth-first search (Then et al. 2014, "The more the merrier", section 3), 512 sources at once. Holds
-   scratch for `threads` concurrent calls (0: OpenMP's default), each about 512 nodes-bits x (3 + planes). */
+   scratch for `threads` concurrent calls (0: OpenMP's default), each about 64 bytes x nodes x (3 + planes). The graph is
+   borrowed. The environment's MEGAGRAPH_GRAPH_BACKEND (portable, v3, v4) overrides the choice of instructions. */
 typedef struct mg_graph_stream mg_graph_stream;
 MG_GRAPH_API int mg_graph_stream_create(mg_graph_stream **out, const mg_graph *graph, int hops, int threads);
 MG_GRAPH_API void mg_graph_stream_destroy(mg_graph_stream *stream);
 /* Codes of rows [q0, q0+nq) x columns [k0, k0+nk) to codes[(i-q0) * stride + (j-k0)]; `thread` picks the scratch. Its
-   signature is that of mg_attn_stream_codes (context: the stream). Cheapest with nq = 512. */
+   signature is that of mg_attn_stream_codes (context: the stream). Cheapest with nq = 512: a call for rows that the last
+   call with the same `thread` searched (other keys, or fewer rows) does not search again. */
 MG_GRAPH_API int mg_graph_stream_codes(void *stream, int thread, int64_t q0, int64_t nq, int64_t k0, int64_t nk,
                                        uint8_t *codes, int64_t stride);
 
