@@ -10,7 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mg_dataset_desc desc = {.format = "edges", .directed = size % 2};
     fuzz_write("set.edges", (const uint8_t *)"", 0);
     for (int s = 0; s < count; s++) {
-        const char *file = sections[s].name[0] == 'l' ? "labels.csv" : sections[s].name[0] ? "features.csv" : "set.edges";
+        const char *file = sections[s].name[0] == 'l' ? "labels.csv"
+                           : sections[s].name[0]      ? "features.csv"
+                                                      : "set.edges";
         fuzz_write(file, sections[s].data, sections[s].size);
         if (sections[s].name[0] == 'l')
             desc.labels = fuzz_path(file);

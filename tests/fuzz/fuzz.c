@@ -145,9 +145,11 @@ static int same_strings(char *const *a, char *const *b, int64_t count)
 static void compare(const mg_dataset *a, const mg_dataset *b)
 {
     fuzz_check(mg_graph_hash(a->graph) == mg_graph_hash(b->graph), "the graph changed when written and read");
-    fuzz_check(a->graphs == b->graphs && same(a->segments, b->segments, a->graphs + 1, sizeof(int64_t)), "segments changed");
+    fuzz_check(a->graphs == b->graphs && same(a->segments, b->segments, a->graphs + 1, sizeof(int64_t)),
+               "segments changed");
     fuzz_check(a->feature_count == b->feature_count &&
-                   same_numbers(a->features, b->features, a->graph->nodes * a->feature_count), "features changed");
+                   same_numbers(a->features, b->features, a->graph->nodes * a->feature_count),
+               "features changed");
     fuzz_check(a->edge_feature_count == b->edge_feature_count &&
                    same_numbers(a->edge_features, b->edge_features, a->graph->edges * a->edge_feature_count),
                "edge features changed");

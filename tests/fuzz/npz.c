@@ -1,17 +1,42 @@
-/* .npz: an archive as it is, or "=== member" sections whose first line is the header of an .npy, which we put together: the
-   fuzzer then need not invent lengths and checksums. */
+/* .npz: an archive as it is, or "=== member" sections whose first line is the header of an .npy, which we put together:
+   the fuzzer then need not invent lengths and checksums. */
 #include <stdio.h>
 #include <string.h>
 #include <zip.h>
 
 #include "fuzz.h"
 
-static const char *const names[] = {
-    "node_features", "node_labels",  "node_targets", "edges",     "edge_index",    "edge_features", "train_masks",
-    "val_masks",     "test_masks",   "train_idx",    "val_idx",   "test_idx",      "adj_data",      "adj_indices",
-    "adj_indptr",    "adj_shape",    "attr_data",    "attr_indices", "attr_indptr", "attr_shape",   "labels",
-    "class_names",   "node_names",   "num_nodes",    "directed",  "graph_segments", "graph_labels", "graph_targets",
-    "task",          "level",        NULL};
+static const char *const names[] = {"node_features",
+                                    "node_labels",
+                                    "node_targets",
+                                    "edges",
+                                    "edge_index",
+                                    "edge_features",
+                                    "train_masks",
+                                    "val_masks",
+                                    "test_masks",
+                                    "train_idx",
+                                    "val_idx",
+                                    "test_idx",
+                                    "adj_data",
+                                    "adj_indices",
+                                    "adj_indptr",
+                                    "adj_shape",
+                                    "attr_data",
+                                    "attr_indices",
+                                    "attr_indptr",
+                                    "attr_shape",
+                                    "labels",
+                                    "class_names",
+                                    "node_names",
+                                    "num_nodes",
+                                    "directed",
+                                    "graph_segments",
+                                    "graph_labels",
+                                    "graph_targets",
+                                    "task",
+                                    "level",
+                                    NULL};
 
 static void add(zip_t *archive, const fuzz_section *section, uint8_t *array)
 {
@@ -23,7 +48,8 @@ static void add(zip_t *archive, const fuzz_section *section, uint8_t *array)
     memcpy(array + 10, section->data, section->size);
     char name[64];
     snprintf(name, sizeof name, "%s.npy", section->name);
-    zip_int64_t index = zip_file_add(archive, name, zip_source_buffer(archive, array, section->size + 10, 0), ZIP_FL_OVERWRITE);
+    zip_int64_t index =
+        zip_file_add(archive, name, zip_source_buffer(archive, array, section->size + 10, 0), ZIP_FL_OVERWRITE);
     zip_set_file_compression(archive, (zip_uint64_t)index, ZIP_CM_STORE, 0);
 }
 

@@ -1,10 +1,17 @@
 /* OGB folders: each file is a section. */
 #include "fuzz.h"
 
-static const char *const names[] = {"raw/edge.csv",          "raw/num-node-list.csv", "raw/num-edge-list.csv",
-                                    "raw/node-feat.csv",     "raw/edge-feat.csv",     "raw/node-label.csv",
-                                    "raw/graph-label.csv",   "split/x/train.csv",     "split/x/valid.csv",
-                                    "split/x/test.csv",      NULL};
+static const char *const names[] = {"raw/edge.csv",
+                                    "raw/num-node-list.csv",
+                                    "raw/num-edge-list.csv",
+                                    "raw/node-feat.csv",
+                                    "raw/edge-feat.csv",
+                                    "raw/node-label.csv",
+                                    "raw/graph-label.csv",
+                                    "split/x/train.csv",
+                                    "split/x/valid.csv",
+                                    "split/x/test.csv",
+                                    NULL};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -46,7 +46,9 @@ int main(int count, char **paths)
     int run = 0;
     for (int i = 1; i < count; i++) {
         struct stat status;
-        int more = stat(paths[i], &status) ? -1 : S_ISDIR(status.st_mode) ? replay_folder(paths[i]) : replay_file(paths[i]);
+        int more = stat(paths[i], &status)   ? -1
+                   : S_ISDIR(status.st_mode) ? replay_folder(paths[i])
+                                             : replay_file(paths[i]);
         if (more < 0)
             return fprintf(stderr, "%s: not all inputs could be read\n", paths[i]), 1;
         run += more;

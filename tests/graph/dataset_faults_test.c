@@ -28,28 +28,44 @@ static void every_fault(int (*work_of)(void *), work *what, int64_t least)
 static void npz(void **state)
 {
     (void)state;
-    every_fault(opens, &(work){.path = FILE_NPZ("a.npz", EDGES, MEMBER("node_features", "<f4", "(4, 1)", (float[]){1, 2, 3, 4}),
-                                                MEMBER("edge_features", "<f4", "(3,)", (float[]){1, 2, 3}),
-                                                MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){0, 1, 0, 1}),
-                                                MEMBER("class_names", "|S1", "(2,)", (char[]){'a', 'b'}),
-                                                MEMBER("train_mask", "|b1", "(4,)", (uint8_t[]){1, 0, 0, 0}))}, 20);
-    every_fault(opens, &(work){.path = FILE_NPZ("b.npz", MEMBER("adj_indices", "<i4", "(2,)", (int32_t[]){1, 0}),
-                                                MEMBER("adj_data", "<i4", "(2,)", (int32_t[]){1, 7}),
-                                                MEMBER("adj_indptr", "<i4", "(3,)", (int32_t[]){0, 1, 2}),
-                                                MEMBER("attr_indices", "<i4", "(1,)", (int32_t[]){1}),
-                                                MEMBER("attr_indptr", "<i4", "(3,)", (int32_t[]){0, 1, 1}),
-                                                MEMBER("labels", "|S1", "(2,)", (char[]){'a', 'b'}))}, 20);
-    every_fault(opens, &(work){.path = FILE_NPZ("c.npz", EDGES, MEMBER("graph_segments", "<i8", "(2,)", (int64_t[]){0, 4}),
-                                                MEMBER("graph_targets", "<f4", "(1, 2)", (float[]){.5f, 1}))}, 15);
+    every_fault(
+        opens,
+        &(work){.path = FILE_NPZ("a.npz", EDGES, MEMBER("node_features", "<f4", "(4, 1)", (float[]){1, 2, 3, 4}),
+                                 MEMBER("edge_features", "<f4", "(3,)", (float[]){1, 2, 3}),
+                                 MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){0, 1, 0, 1}),
+                                 MEMBER("class_names", "|S1", "(2,)", (char[]){'a', 'b'}),
+                                 MEMBER("train_mask", "|b1", "(4,)", (uint8_t[]){1, 0, 0, 0}))},
+        20);
+    every_fault(opens,
+                &(work){.path = FILE_NPZ("b.npz", MEMBER("adj_indices", "<i4", "(2,)", (int32_t[]){1, 0}),
+                                         MEMBER("adj_data", "<i4", "(2,)", (int32_t[]){1, 7}),
+                                         MEMBER("adj_indptr", "<i4", "(3,)", (int32_t[]){0, 1, 2}),
+                                         MEMBER("attr_indices", "<i4", "(1,)", (int32_t[]){1}),
+                                         MEMBER("attr_indptr", "<i4", "(3,)", (int32_t[]){0, 1, 1}),
+                                         MEMBER("labels", "|S1", "(2,)", (char[]){'a', 'b'}))},
+                20);
+    every_fault(opens,
+                &(work){.path = FILE_NPZ("c.npz", EDGES, MEMBER("graph_segments", "<i8", "(2,)", (int64_t[]){0, 4}),
+                                         MEMBER("graph_targets", "<f4", "(1, 2)", (float[]){.5f, 1}))},
+                15);
 }
 
 static void text(void **state)
 {
     (void)state;
     const char *labels = file_text("l.csv", "2,x\n1,y\n3,x\n"), *features = file_text("f.csv", "1,1\n2,2\n3,3\n");
-    every_fault(opens, &(work){file_text("a.graph", "3 2 11\n1 2 5\n1 1 5 3 6\n1 2 6\n"), {.labels = labels, .features = features}, NULL}, 30);
-    every_fault(opens, &(work){file_text("a.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 1\n2 1 1\n"), {.labels = labels}, NULL}, 20);
-    every_fault(opens, &(work){file_text("a.edges", "1 3 .5\n2 3 1\n"), {.labels = labels, .features = features}, NULL}, 30);
+    every_fault(opens,
+                &(work){file_text("a.graph", "3 2 11\n1 2 5\n1 1 5 3 6\n1 2 6\n"),
+                        {.labels = labels, .features = features},
+                        NULL},
+                30);
+    every_fault(opens,
+                &(work){file_text("a.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 1\n2 1 1\n"),
+                        {.labels = labels},
+                        NULL},
+                20);
+    every_fault(opens, &(work){file_text("a.edges", "1 3 .5\n2 3 1\n"), {.labels = labels, .features = features}, NULL},
+                30);
     every_fault(opens, &(work){file_text("b.csv", "source,target\na,b\nb,c\n"), {0}, NULL}, 15);
 }
 
@@ -78,7 +94,8 @@ static void folders(void **state)
 
 static int imports(void *context)
 {
-    static const char dump[] = "Package: a\nSection: x\nDepends: b\nDescription: some words\n\nPackage: b\nSection: y\n";
+    static const char dump[] =
+        "Package: a\nSection: x\nDepends: b\nDescription: some words\n\nPackage: b\nSection: y\n";
     mg_dataset *data = NULL;
     (void)context;
     int status = mg_dataset_import_debian(&data, dump, sizeof dump - 1);

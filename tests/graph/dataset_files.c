@@ -85,8 +85,8 @@ const char *file_npz(const char *name, const file_member *members, int count)
     assert_non_null(archive);
     for (int m = 0; m < count; m++) {
         char header[256], member[80];
-        int length = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n", members[m].descr,
-                              members[m].fortran ? "True" : "False", members[m].shape);
+        int length = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n",
+                              members[m].descr, members[m].fortran ? "True" : "False", members[m].shape);
         char *array = malloc(10 + (size_t)length + members[m].size);
         memcpy(array, "\x93NUMPY\x01\x00", 8);
         array[8] = (char)length;

@@ -1,4 +1,5 @@
-/* Small files for the tests of readers: a folder of its own for each test program, text, gz, and .npz made byte by byte. */
+/* Small files for the tests of readers: a folder of its own for each test program, text, gz, and .npz made byte by
+ * byte. */
 #ifndef TESTS_GRAPH_DATASET_FILES_H
 #define TESTS_GRAPH_DATASET_FILES_H
 #include "support/test.h"
@@ -21,7 +22,10 @@ typedef struct file_member {
     size_t size;
     int fortran, stored;
 } file_member;
-#define MEMBER(name, descr, shape, ...) {name, descr, shape, (__VA_ARGS__), sizeof(__VA_ARGS__), 0, 0}
+#define MEMBER(name, descr, shape, ...)                                                                                \
+    {                                                                                                                  \
+        name, descr, shape, (__VA_ARGS__), sizeof(__VA_ARGS__), 0, 0                                                   \
+    }
 const char *file_npz(const char *name, const file_member *members, int count);
 #define FILE_NPZ(name, ...)                                                                                            \
     file_npz(name, (file_member[]){__VA_ARGS__}, sizeof((file_member[]){__VA_ARGS__}) / sizeof(file_member))

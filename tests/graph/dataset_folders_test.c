@@ -7,8 +7,9 @@
 static const char *tu(const char *folder)
 {
     char name[64];
-    static const char *const files[][2] = {
-        {"A", "1, 2\n2, 1\n3, 4\n4, 3\n4, 5\n5, 4\n"}, {"graph_indicator", "1\n1\n2\n2\n2\n"}, {"graph_labels", "1\n-1\n"}};
+    static const char *const files[][2] = {{"A", "1, 2\n2, 1\n3, 4\n4, 3\n4, 5\n5, 4\n"},
+                                           {"graph_indicator", "1\n1\n2\n2\n2\n"},
+                                           {"graph_labels", "1\n-1\n"}};
     for (int f = 0; f < 3; f++) {
         snprintf(name, sizeof name, "%s/DS_%s.txt", folder, files[f][0]);
         file_text(name, files[f][1]);
@@ -191,10 +192,12 @@ static void refuses_bad_ogb(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_tu_folder), cmocka_unit_test(reads_every_optional_tu_file),
-        cmocka_unit_test(reads_tu_graphs_without_edges_or_nodes), cmocka_unit_test(refuses_bad_tu_by_line),
-        cmocka_unit_test(reads_a_node_level_ogb_folder), cmocka_unit_test(reads_a_graph_level_ogb_folder),
-        cmocka_unit_test(refuses_bad_ogb)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_a_tu_folder),
+                                       cmocka_unit_test(reads_every_optional_tu_file),
+                                       cmocka_unit_test(reads_tu_graphs_without_edges_or_nodes),
+                                       cmocka_unit_test(refuses_bad_tu_by_line),
+                                       cmocka_unit_test(reads_a_node_level_ogb_folder),
+                                       cmocka_unit_test(reads_a_graph_level_ogb_folder),
+                                       cmocka_unit_test(refuses_bad_ogb)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,27 +21,41 @@ static void are_classes(const file_member labels, const int32_t *expected, int64
 static void maps_labels_to_classes(void **state)
 {
     (void)state;
-    are_classes((file_member)MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){0, 1, 2, 1}), (int32_t[]){0, 1, 2, 1}, 3, "2");
-    are_classes((file_member)MEMBER("node_labels", "<i4", "(4,)", (int32_t[]){1, 2, 3, 2}), (int32_t[]){0, 1, 2, 1}, 3, "3");
-    are_classes((file_member)MEMBER("node_labels", "<i2", "(4, 1)", (int16_t[]){10, -7, 300, 10}), (int32_t[]){1, 0, 2, 1}, 3, "300");
-    are_classes((file_member)MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){5, -1, 7, 5}), (int32_t[]){0, -1, 1, 0}, 2, "7");
-    are_classes((file_member)MEMBER("node_labels", "|i1", "(4,)", (int8_t[]){-1, 1, 1, -1}), (int32_t[]){0, 1, 1, 0}, 2, "1");
-    are_classes((file_member)MEMBER("node_labels", "<f8", "(4,)", (double[]){2, NAN, -0., 0}), (int32_t[]){1, -1, 0, 0}, 2, "2");
-    are_classes((file_member)MEMBER("node_labels", "|S2", "(4,)", "b\0" "a\0" "\0\0" "b"), (int32_t[]){1, 0, -1, 1}, 2, "b");
+    are_classes((file_member)MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){0, 1, 2, 1}), (int32_t[]){0, 1, 2, 1}, 3,
+                "2");
+    are_classes((file_member)MEMBER("node_labels", "<i4", "(4,)", (int32_t[]){1, 2, 3, 2}), (int32_t[]){0, 1, 2, 1}, 3,
+                "3");
+    are_classes((file_member)MEMBER("node_labels", "<i2", "(4, 1)", (int16_t[]){10, -7, 300, 10}),
+                (int32_t[]){1, 0, 2, 1}, 3, "300");
+    are_classes((file_member)MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){5, -1, 7, 5}), (int32_t[]){0, -1, 1, 0},
+                2, "7");
+    are_classes((file_member)MEMBER("node_labels", "|i1", "(4,)", (int8_t[]){-1, 1, 1, -1}), (int32_t[]){0, 1, 1, 0}, 2,
+                "1");
+    are_classes((file_member)MEMBER("node_labels", "<f8", "(4,)", (double[]){2, NAN, -0., 0}), (int32_t[]){1, -1, 0, 0},
+                2, "2");
+    are_classes((file_member)MEMBER("node_labels", "|S2", "(4,)",
+                                    "b\0"
+                                    "a\0"
+                                    "\0\0"
+                                    "b"),
+                (int32_t[]){1, 0, -1, 1}, 2, "b");
 }
 
 static void maps_numbers_to_targets(void **state)
 {
     (void)state;
-    mg_dataset *data = labelled((file_member)MEMBER("node_labels", "<f4", "(4,)", (float[]){.5f, NAN, -1, 3}), MG_DATASET_NONE);
+    mg_dataset *data =
+        labelled((file_member)MEMBER("node_labels", "<f4", "(4,)", (float[]){.5f, NAN, -1, 3}), MG_DATASET_NONE);
     assert_int_equal(data->task, MG_DATASET_REGRESSION);
     assert_true(data->targets[0] == .5f && isnan(data->targets[1]) && data->targets[2] == -1);
     mg_dataset_close(data);
-    data = labelled((file_member)MEMBER("node_labels", "<f4", "(4, 2)", (float[]){1, 0, NAN, 1, 0, 0, 1, 1}), MG_DATASET_NONE);
+    data = labelled((file_member)MEMBER("node_labels", "<f4", "(4, 2)", (float[]){1, 0, NAN, 1, 0, 0, 1, 1}),
+                    MG_DATASET_NONE);
     assert_int_equal(data->task, MG_DATASET_MULTILABEL);
     assert_int_equal(data->target_count, 2);
     mg_dataset_close(data);
-    data = labelled((file_member)MEMBER("node_labels", "<i4", "(4, 2)", (int32_t[]){1, 0, 2, 1, 0, 0, 1, 1}), MG_DATASET_NONE);
+    data = labelled((file_member)MEMBER("node_labels", "<i4", "(4, 2)", (int32_t[]){1, 0, 2, 1, 0, 0, 1, 1}),
+                    MG_DATASET_NONE);
     assert_int_equal(data->task, MG_DATASET_REGRESSION);
     mg_dataset_close(data);
     data = labelled((file_member)MEMBER("node_labels", "<i4", "(4,)", (int32_t[]){1, 0, 0, 1}), MG_DATASET_REGRESSION);
@@ -56,21 +70,26 @@ static void refuses_labels_that_do_not_fit_the_task(void **state)
 {
     (void)state;
     const char *path = FILE_NPZ("bad.npz", EDGES, MEMBER("node_labels", "<f4", "(4,)", (float[]){1, 0, .5f, 1}));
-    refuse(path, &(mg_dataset_desc){.task = MG_DATASET_CLASSIFICATION}, -EINVAL, (const char *const[]){"node_labels", "item 2", "0.5", NULL});
-    refuse(path, &(mg_dataset_desc){.task = MG_DATASET_MULTILABEL}, -EINVAL, (const char *const[]){"item 2", "0.5", NULL});
-    refuse(FILE_NPZ("bad2.npz", EDGES), &(mg_dataset_desc){.task = MG_DATASET_REGRESSION}, -EINVAL, (const char *const[]){"no labels", NULL});
-    refuse(FILE_NPZ("bad3.npz", EDGES, MEMBER("node_labels", "<f4", "(4,)", (float[]){1, 0, INFINITY, 1})), &(mg_dataset_desc){0},
-           -EINVAL, (const char *const[]){"item 2", "inf", NULL});
-    refuse(FILE_NPZ("bad4.npz", EDGES, MEMBER("node_labels", "|S1", "(4,)", "aba")), &(mg_dataset_desc){.task = MG_DATASET_REGRESSION},
-           -EINVAL, (const char *const[]){"words", NULL});
+    refuse(path, &(mg_dataset_desc){.task = MG_DATASET_CLASSIFICATION}, -EINVAL,
+           (const char *const[]){"node_labels", "item 2", "0.5", NULL});
+    refuse(path, &(mg_dataset_desc){.task = MG_DATASET_MULTILABEL}, -EINVAL,
+           (const char *const[]){"item 2", "0.5", NULL});
+    refuse(FILE_NPZ("bad2.npz", EDGES), &(mg_dataset_desc){.task = MG_DATASET_REGRESSION}, -EINVAL,
+           (const char *const[]){"no labels", NULL});
+    refuse(FILE_NPZ("bad3.npz", EDGES, MEMBER("node_labels", "<f4", "(4,)", (float[]){1, 0, INFINITY, 1})),
+           &(mg_dataset_desc){0}, -EINVAL, (const char *const[]){"item 2", "inf", NULL});
+    refuse(FILE_NPZ("bad4.npz", EDGES, MEMBER("node_labels", "|S1", "(4,)", "aba")),
+           &(mg_dataset_desc){.task = MG_DATASET_REGRESSION}, -EINVAL, (const char *const[]){"words", NULL});
     refuse(path, &(mg_dataset_desc){.format = "csv"}, -EINVAL, (const char *const[]){"'csv'", "npz, ogb", NULL});
 }
 
 static void one_class_and_no_label_are_fine(void **state)
 {
     (void)state;
-    are_classes((file_member)MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){3, 3, 3, 3}), (int32_t[]){0, 0, 0, 0}, 1, "3");
-    mg_dataset *data = labelled((file_member)MEMBER("node_labels", "<f4", "(4,)", (float[]){NAN, NAN, NAN, NAN}), MG_DATASET_NONE);
+    are_classes((file_member)MEMBER("node_labels", "<i8", "(4,)", (int64_t[]){3, 3, 3, 3}), (int32_t[]){0, 0, 0, 0}, 1,
+                "3");
+    mg_dataset *data =
+        labelled((file_member)MEMBER("node_labels", "<f4", "(4,)", (float[]){NAN, NAN, NAN, NAN}), MG_DATASET_NONE);
     assert_int_equal(data->task, MG_DATASET_NONE);
     story_has(data, "none of 4 items has one");
     mg_dataset_close(data);
@@ -88,8 +107,12 @@ static mg_dataset *many(int64_t nodes, int32_t classes)
         labels[i] = i % 7 == 3 ? -1 : (int32_t)(i % classes);
     mg_graph graph = {nodes, 0, starts, (int32_t[]){0}};
     mg_dataset *data = NULL;
-    assert_int_equal(mg_dataset_create(&data, &(mg_dataset){.graph = &graph, .task = MG_DATASET_CLASSIFICATION, .classes = classes,
-                                                            .class_names = names, .labels = labels}), 0);
+    assert_int_equal(mg_dataset_create(&data, &(mg_dataset){.graph = &graph,
+                                                            .task = MG_DATASET_CLASSIFICATION,
+                                                            .classes = classes,
+                                                            .class_names = names,
+                                                            .labels = labels}),
+                     0);
     return data;
 }
 
@@ -183,7 +206,12 @@ static void refuses_wrong_parts(void **state)
         {{.graph = &graph, .graphs = 2, .segments = (int64_t[]){0, 1, 2}}, "different graphs"},
         {{.graph = &graph, .graphs = 2, .segments = (int64_t[]){0, 3, 2}}, "graph 0"},
         {{.graph = &graph, .graphs = 1, .segments = (int64_t[]){0, 1}}, "segments"},
-        {{.graph = &graph, .task = MG_DATASET_CLASSIFICATION, .labels = (int32_t[]){0, 1}, .classes = 1, .class_names = (char *[]){"a"}}, "item 1"},
+        {{.graph = &graph,
+          .task = MG_DATASET_CLASSIFICATION,
+          .labels = (int32_t[]){0, 1},
+          .classes = 1,
+          .class_names = (char *[]){"a"}},
+         "item 1"},
         {{.graph = &graph, .task = MG_DATASET_CLASSIFICATION}, "needs labels"},
         {{.graph = &graph, .labels = (int32_t[]){0, 1}}, "labels or targets"},
         {{.graph = &graph, .task = MG_DATASET_REGRESSION, .targets = nan}, "target_count is 0"},
@@ -203,10 +231,13 @@ static void refuses_wrong_parts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps_labels_to_classes), cmocka_unit_test(maps_numbers_to_targets),
-        cmocka_unit_test(refuses_labels_that_do_not_fit_the_task), cmocka_unit_test(one_class_and_no_label_are_fine),
-        cmocka_unit_test(splits_by_seed_are_stratified), cmocka_unit_test(folds_partition_the_items),
-        cmocka_unit_test(refuses_splits_that_are_not_there), cmocka_unit_test(refuses_wrong_parts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(maps_labels_to_classes),
+                                       cmocka_unit_test(maps_numbers_to_targets),
+                                       cmocka_unit_test(refuses_labels_that_do_not_fit_the_task),
+                                       cmocka_unit_test(one_class_and_no_label_are_fine),
+                                       cmocka_unit_test(splits_by_seed_are_stratified),
+                                       cmocka_unit_test(folds_partition_the_items),
+                                       cmocka_unit_test(refuses_splits_that_are_not_there),
+                                       cmocka_unit_test(refuses_wrong_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

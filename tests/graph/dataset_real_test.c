@@ -123,7 +123,7 @@ static void imports_an_archive(void **state)
         set += data->features[128 + f] != 0;
         shared += data->features[128 + f] != 0 && data->features[3 * 128 + f] != 0;
     }
-    assert_in_range(set, 3, 4); /* "the", "library"; "C" is too short a word */
+    assert_in_range(set, 3, 4);    /* "the", "library"; "C" is too short a word */
     assert_in_range(shared, 2, 4); /* "library" */
     assert_int_equal(data->splits, 1);
     story_has(data, "4 packages; 1 paragraphs dropped");
@@ -136,9 +136,10 @@ static void imports_an_archive(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cora),        cmocka_unit_test(cora_as_csr), cmocka_unit_test(chameleon),
-                                       cmocka_unit_test(minesweeper), cmocka_unit_test(tolokers),    cmocka_unit_test(debian),
-                                       cmocka_unit_test(mutag),       cmocka_unit_test(proteins),    cmocka_unit_test(mesh),
-                                       cmocka_unit_test(imports_an_archive)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cora),      cmocka_unit_test(cora_as_csr),
+                                       cmocka_unit_test(chameleon), cmocka_unit_test(minesweeper),
+                                       cmocka_unit_test(tolokers),  cmocka_unit_test(debian),
+                                       cmocka_unit_test(mutag),     cmocka_unit_test(proteins),
+                                       cmocka_unit_test(mesh),      cmocka_unit_test(imports_an_archive)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,8 @@ static void reads_separators_comments_and_endings(void **state)
     same_triangle(file_text("b.edges", "# comment\n% comment\n\n  0   1 \n1\t \t2\n2 0"));
     same_triangle(file_text("c.csv", "0,1\r\n1, 2\r\n2 ,0\r\n"));
     same_triangle(file_text("d.tsv", "x y\tz\nz\tw, w\nw, w\tx y\n"));
-    same_triangle(file_text("e.txt", "\xef\xbb\xbf" "1;2\n2;3\n3;1"));
+    same_triangle(file_text("e.txt", "\xef\xbb\xbf"
+                                     "1;2\n2;3\n3;1"));
     same_triangle(file_text("f.csv", "source,target\n0,1\n1,2\n2,0\n"));
     same_triangle(file_text("g.csv", "\"node, one\",\"b \"\"c\"\"\"\n\"b \"\"c\"\"\",d\nd,\"node, one\"\n"));
     same_triangle(file_gz("h.edges.gz", "0 1\n1 2\n2 0\n"));
@@ -56,7 +57,8 @@ static void reads_weights_and_drops_words_aloud(void **state)
     mg_dataset *data = open_plain(file_text("w.csv", "id1,kind,id2,weight,year\na,x,b,0.5,1999\nb,y,c,-1e3,2001\n"));
     assert_int_equal(data->edge_feature_count, 2);
     assert_string_equal(data->node_names[2], "c");
-    assert_true(data->edge_features[2 * entry(data, 2, 1)] == -1000 && data->edge_features[2 * entry(data, 0, 1) + 1] == 1999);
+    assert_true(data->edge_features[2 * entry(data, 2, 1)] == -1000 &&
+                data->edge_features[2 * entry(data, 0, 1) + 1] == 1999);
     story_has(data, "the first line is a header");
     story_has(data, "1 columns of words dropped");
     mg_dataset_close(data);
@@ -105,7 +107,8 @@ static void reads_labels_and_features_by_id(void **state)
     story_has(data, "1 nodes are not in");
     mg_dataset_close(data);
     /* with numbers the rows move to where their nodes go */
-    desc = (mg_dataset_desc){.labels = file_text("l2.csv", "9,1.5\n5,0.5\n7,2\n"), .features = file_text("f2.csv", "5,50\n7,70\n9,90\n")};
+    desc = (mg_dataset_desc){.labels = file_text("l2.csv", "9,1.5\n5,0.5\n7,2\n"),
+                             .features = file_text("f2.csv", "5,50\n7,70\n9,90\n")};
     data = open_with(file_text("side2.edges", "9 5\n5 7\n"), &desc);
     assert_int_equal(data->task, MG_DATASET_REGRESSION);
     test_same_bytes("targets", data->targets, (float[]){.5f, 2, 1.5f}, 12);
@@ -181,12 +184,14 @@ static void refuses_bad_metis(void **state)
 static void reads_matrix_market(void **state)
 {
     (void)state;
-    mg_dataset *data = open_plain(file_text("a.mtx", "%%MatrixMarket matrix coordinate pattern general\n% c\n4 4 2\n1 2\n3 1\n"));
+    mg_dataset *data =
+        open_plain(file_text("a.mtx", "%%MatrixMarket matrix coordinate pattern general\n% c\n4 4 2\n1 2\n3 1\n"));
     assert_int_equal(data->graph->nodes, 4);
     assert_int_equal(data->graph->edges, 4);
     assert_int_equal(data->edge_feature_count, 0);
     mg_dataset_close(data);
-    const char *path = file_text("b.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 3\n2 1 0.5\n3 3 4\n3 2 -1e-2\n");
+    const char *path =
+        file_text("b.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 3\n2 1 0.5\n3 3 4\n3 2 -1e-2\n");
     data = open_with(path, &(mg_dataset_desc){.directed = 1});
     assert_int_equal(data->graph->edges, 5);
     assert_true(data->edge_features[entry(data, 0, 1)] == .5f && data->edge_features[entry(data, 2, 2)] == 4);
@@ -214,12 +219,18 @@ static void refuses_bad_matrix_market(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_separators_comments_and_endings), cmocka_unit_test(keeps_numbers_that_are_nodes_already),
-        cmocka_unit_test(numbers_nodes_by_ascending_numbers), cmocka_unit_test(reads_weights_and_drops_words_aloud),
-        cmocka_unit_test(refuses_bad_edge_lines), cmocka_unit_test(reads_an_empty_list),
-        cmocka_unit_test(reads_labels_and_features_by_id), cmocka_unit_test(refuses_bad_side_files),
-        cmocka_unit_test(reads_metis_with_blank_lines_and_comments), cmocka_unit_test(reads_metis_weights),
-        cmocka_unit_test(refuses_bad_metis), cmocka_unit_test(reads_matrix_market), cmocka_unit_test(refuses_bad_matrix_market)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_separators_comments_and_endings),
+                                       cmocka_unit_test(keeps_numbers_that_are_nodes_already),
+                                       cmocka_unit_test(numbers_nodes_by_ascending_numbers),
+                                       cmocka_unit_test(reads_weights_and_drops_words_aloud),
+                                       cmocka_unit_test(refuses_bad_edge_lines),
+                                       cmocka_unit_test(reads_an_empty_list),
+                                       cmocka_unit_test(reads_labels_and_features_by_id),
+                                       cmocka_unit_test(refuses_bad_side_files),
+                                       cmocka_unit_test(reads_metis_with_blank_lines_and_comments),
+                                       cmocka_unit_test(reads_metis_weights),
+                                       cmocka_unit_test(refuses_bad_metis),
+                                       cmocka_unit_test(reads_matrix_market),
+                                       cmocka_unit_test(refuses_bad_matrix_market)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,8 @@ static void comes_back(const mg_dataset *parts)
     assert_int_equal(again->feature_count, data->feature_count);
     same_block("features", data->features, again->features, data->graph->nodes * data->feature_count, 4);
     assert_int_equal(again->edge_feature_count, data->edge_feature_count);
-    same_block("edge features", data->edge_features, again->edge_features, data->graph->edges * data->edge_feature_count, 4);
+    same_block("edge features", data->edge_features, again->edge_features,
+               data->graph->edges * data->edge_feature_count, 4);
     assert_int_equal(again->level, data->level);
     assert_int_equal(again->task, data->task);
     assert_int_equal(again->classes, data->classes);
@@ -61,24 +62,40 @@ static void everything_comes_back(void **state)
     comes_back(&(mg_dataset){.graph = &path_and_pair});
     comes_back(&(mg_dataset){.graph = &one_way}); /* not made undirected when read */
     comes_back(&(mg_dataset){.graph = &(mg_graph){0, 0, (int64_t[]){0}, (int32_t[]){0}}});
-    comes_back(&(mg_dataset){.graph = &path_and_pair, .feature_count = 2, .features = (float[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 1e-40f},
-                             .edge_feature_count = 1, .edge_features = (float[]){1, 1, 2, 2, 3, 3}, .task = MG_DATASET_CLASSIFICATION,
-                             .labels = (int32_t[]){0, 2, -1, 0, 2}, .classes = 3, .class_names = (char *[]){"red", "10", "bl\xc3\xbc"},
-                             .splits = 2, .split = (uint8_t[]){1, 2, 0, 3, 1, 3, 3, 0, 1, 2},
+    comes_back(&(mg_dataset){.graph = &path_and_pair,
+                             .feature_count = 2,
+                             .features = (float[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 1e-40f},
+                             .edge_feature_count = 1,
+                             .edge_features = (float[]){1, 1, 2, 2, 3, 3},
+                             .task = MG_DATASET_CLASSIFICATION,
+                             .labels = (int32_t[]){0, 2, -1, 0, 2},
+                             .classes = 3,
+                             .class_names = (char *[]){"red", "10", "bl\xc3\xbc"},
+                             .splits = 2,
+                             .split = (uint8_t[]){1, 2, 0, 3, 1, 3, 3, 0, 1, 2},
                              .node_names = (char *[]){"a", "a longer name", "", "x,y", "5"}});
     /* features that differ by direction */
-    comes_back(&(mg_dataset){.graph = &path_and_pair, .edge_feature_count = 1, .edge_features = (float[]){1, 2, 3, 4, 5, 6}});
-    comes_back(&(mg_dataset){.graph = &path_and_pair, .task = MG_DATASET_REGRESSION, .target_count = 2,
+    comes_back(
+        &(mg_dataset){.graph = &path_and_pair, .edge_feature_count = 1, .edge_features = (float[]){1, 2, 3, 4, 5, 6}});
+    comes_back(&(mg_dataset){.graph = &path_and_pair,
+                             .task = MG_DATASET_REGRESSION,
+                             .target_count = 2,
                              .targets = (float[]){0, 1, 1, 0, NAN, 1, 0, 0, 1, 1}});
-    comes_back(&(mg_dataset){.graph = &path_and_pair, .task = MG_DATASET_MULTILABEL, .target_count = 1, .targets = (float[]){0, 1, NAN, 0, 1}});
-    comes_back(&(mg_dataset){.graph = &path_and_pair, .task = MG_DATASET_REGRESSION, .target_count = 1,
+    comes_back(&(mg_dataset){.graph = &path_and_pair,
+                             .task = MG_DATASET_MULTILABEL,
+                             .target_count = 1,
+                             .targets = (float[]){0, 1, NAN, 0, 1}});
+    comes_back(&(mg_dataset){.graph = &path_and_pair,
+                             .task = MG_DATASET_REGRESSION,
+                             .target_count = 1,
                              .targets = (float[]){NAN, NAN, NAN, NAN, NAN}});
 }
 
 static void sets_of_graphs_come_back(void **state)
 {
     (void)state;
-    const mg_dataset two = {.graph = &path_and_pair, .graphs = 3, .segments = (int64_t[]){0, 3, 3, 5}, .level = MG_DATASET_GRAPH};
+    const mg_dataset two = {
+        .graph = &path_and_pair, .graphs = 3, .segments = (int64_t[]){0, 3, 3, 5}, .level = MG_DATASET_GRAPH};
     mg_dataset set = two;
     comes_back(&set);
     set.task = MG_DATASET_CLASSIFICATION;
@@ -151,7 +168,8 @@ static void nothing_half_written_stays(void **state)
     test_fill(values, 1 << 16, 1, 1);
     mg_dataset *data = NULL;
     mg_graph graph = {1, 0, (int64_t[]){0, 0}, (int32_t[]){0}};
-    assert_int_equal(mg_dataset_create(&data, &(mg_dataset){.graph = &graph, .feature_count = 1 << 16, .features = values}), 0);
+    assert_int_equal(
+        mg_dataset_create(&data, &(mg_dataset){.graph = &graph, .feature_count = 1 << 16, .features = values}), 0);
     const char *old = file_text("kept.npz", "the old file"), *new = file_path("new.npy");
     int before = file_count();
     struct rlimit limit, small;
@@ -193,9 +211,11 @@ static void files_have_the_usual_rights(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_comes_back), cmocka_unit_test(sets_of_graphs_come_back), cmocka_unit_test(writes_npy),
-        cmocka_unit_test(says_when_the_disk_is_full), cmocka_unit_test(nothing_half_written_stays),
-        cmocka_unit_test(files_have_the_usual_rights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(everything_comes_back),
+                                       cmocka_unit_test(sets_of_graphs_come_back),
+                                       cmocka_unit_test(writes_npy),
+                                       cmocka_unit_test(says_when_the_disk_is_full),
+                                       cmocka_unit_test(nothing_half_written_stays),
+                                       cmocka_unit_test(files_have_the_usual_rights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,8 @@ typedef struct mg_dataset_desc {
     const char *format;   /* NULL: told from the content; else npz, ogb, tu, metis, mtx, edges */
     mg_dataset_task task; /* NONE: told from the labels (integers: classification; several columns: multilabel when all are
                              0, 1 or NaN, else regression; fractions: regression) */
-    const char *labels;   /* edge lists, METIS, mtx: CSV "id,label" of node labels, or NULL */
+    const char *labels;   /* edge lists, METIS, mtx: CSV "id,label" of node labels, or NULL. Ids are those of the file:
+                             words of an edge list, numbers from 1 of METIS and mtx. Several columns: targets */
     const char *features; /* likewise CSV "id,value,value,..." */
 } mg_dataset_desc;
 

@@ -1,4 +1,5 @@
-/* From raw parts to a dataset: mirrored graph, edge features in its order, labels as classes, splits of labelled items. */
+/* From raw parts to a dataset: mirrored graph, edge features in its order, labels as classes, splits of labelled items.
+ */
 #include "parts.h"
 
 #include <string.h>
@@ -52,12 +53,12 @@ static void tell_graph(mg_story *story, const mg_dataset *data, const mg_parts *
                  (long long)report->isolated, (long long)report->largest_degree);
     int64_t undirected = (graph->edges - report->self_loops) / 2 + report->self_loops;
     if (directed)
-        mg_story_add(story, "edges: %lld given; %lld directed ones, after %lld duplicates were merged", (long long)parts->edges,
-                     (long long)graph->edges, (long long)report->duplicates);
+        mg_story_add(story, "edges: %lld given; %lld directed ones, after %lld duplicates were merged",
+                     (long long)parts->edges, (long long)graph->edges, (long long)report->duplicates);
     else
-        mg_story_add(story, "edges: %lld given; %lld undirected ones, after %lld were mirrored and %lld duplicates merged",
-                     (long long)parts->edges, (long long)undirected, (long long)report->mirrored,
-                     (long long)report->duplicates);
+        mg_story_add(
+            story, "edges: %lld given; %lld undirected ones, after %lld were mirrored and %lld duplicates merged",
+            (long long)parts->edges, (long long)undirected, (long long)report->mirrored, (long long)report->duplicates);
     mg_story_add(story, "; %lld self loops%s\n", (long long)report->self_loops, report->self_loops ? ", kept" : "");
 }
 

@@ -11,17 +11,19 @@ int mg_parts_plausible_nodes(const char *path, int64_t nodes, int64_t listed)
 {
     int64_t most = listed < (int64_t)1 << 40 ? ((int64_t)1 << 24) + 1024 * listed : INT64_MAX;
     if (nodes > INT32_MAX || nodes > most)
-        return fail(-EINVAL, "%s: %lld nodes, but the file lists only %lld things: a node number is wrong, or numbers have "
-                             "gaps and are names (read the file as an edge list)",
+        return fail(-EINVAL,
+                    "%s: %lld nodes, but the file lists only %lld things: a node number is wrong, or numbers have "
+                    "gaps and are names (read the file as an edge list)",
                     path, (long long)nodes, (long long)listed);
     return 0;
 }
 
 static int check_segments(const mg_dataset *data, const char *what)
 {
-    if (data->graphs < 0 || !data->segments || data->segments[0] != 0 || data->segments[data->graphs] != data->graph->nodes)
-        return fail(-EINVAL, "%s: segments of %lld graphs must run from 0 to the %lld nodes", what, (long long)data->graphs,
-                    (long long)data->graph->nodes);
+    if (data->graphs < 0 || !data->segments || data->segments[0] != 0 ||
+        data->segments[data->graphs] != data->graph->nodes)
+        return fail(-EINVAL, "%s: segments of %lld graphs must run from 0 to the %lld nodes", what,
+                    (long long)data->graphs, (long long)data->graph->nodes);
     for (int64_t g = 0; g < data->graphs; g++)
         if (data->segments[g + 1] < data->segments[g] || data->segments[g + 1] > data->graph->nodes)
             return fail(-EINVAL, "%s: graph %lld starts at node %lld and ends at %lld", what, (long long)g,
@@ -58,7 +60,8 @@ static int check_matrix(const char *what, const char *name, const float *values,
 static int check_labels(const mg_dataset *data, const char *what)
 {
     if (data->classes < 0 || data->classes > INT32_MAX || !data->labels || (data->classes && !data->class_names))
-        return fail(-EINVAL, "%s: classification needs labels and class_names; classes is %lld", what, (long long)data->classes);
+        return fail(-EINVAL, "%s: classification needs labels and class_names; classes is %lld", what,
+                    (long long)data->classes);
     for (int64_t c = 0; c < data->classes; c++)
         if (!data->class_names[c])
             return fail(-EINVAL, "%s: class %lld has no name", what, (long long)c);
@@ -91,8 +94,8 @@ static int check_split(const mg_dataset *data, const char *what)
                     (long long)data->items);
     for (int64_t i = 0; i < count; i++)
         if (data->split[i] > MG_DATASET_TEST)
-            return fail(-EINVAL, "%s: split %lld has %d for item %lld", what, (long long)(i / data->items), data->split[i],
-                        (long long)(i % data->items));
+            return fail(-EINVAL, "%s: split %lld has %d for item %lld", what, (long long)(i / data->items),
+                        data->split[i], (long long)(i % data->items));
     return 0;
 }
 
@@ -157,8 +160,9 @@ static char *own_story(int *status, const mg_dataset *parts)
     if (parts->story)
         mg_story_add(&story, "%s", parts->story);
     else
-        mg_story_add(&story, "made in memory: %lld graphs, %lld nodes, %lld edges (each direction counts), %lld features, "
-                             "%lld classes, %lld targets, %lld splits\n",
+        mg_story_add(&story,
+                     "made in memory: %lld graphs, %lld nodes, %lld edges (each direction counts), %lld features, "
+                     "%lld classes, %lld targets, %lld splits\n",
                      (long long)parts->graphs, (long long)parts->graph->nodes, (long long)parts->graph->edges,
                      (long long)parts->feature_count, (long long)parts->classes, (long long)parts->target_count,
                      (long long)parts->splits);
@@ -177,7 +181,8 @@ static int copy_dataset(mg_dataset *data, const mg_dataset *parts)
     data->graph->edges = edges;
     data->graph->starts = copy_block(&status, parts->graph->starts, nodes + 1, 1, sizeof(int64_t));
     data->graph->columns = copy_block(&status, parts->graph->columns, edges, 1, sizeof(int32_t));
-    data->name = copy_block(&status, parts->name ? parts->name : "memory", (int64_t)strlen(parts->name ? parts->name : "memory") + 1, 1, 1);
+    data->name = copy_block(&status, parts->name ? parts->name : "memory",
+                            (int64_t)strlen(parts->name ? parts->name : "memory") + 1, 1, 1);
     data->segments = copy_block(&status, parts->segments, parts->graphs + 1, 1, sizeof(int64_t));
     data->features = copy_block(&status, parts->features, nodes, parts->feature_count, sizeof(float));
     data->edge_features = copy_block(&status, parts->edge_features, edges, parts->edge_feature_count, sizeof(float));
@@ -207,9 +212,15 @@ int mg_dataset_create(mg_dataset **out, const mg_dataset *parts)
     mg_dataset *data = allocate(1, sizeof *data);
     if (!data)
         return -ENOMEM;
-    *data = (mg_dataset){.graphs = whole.graphs, .feature_count = whole.feature_count, .level = whole.level,
-                         .edge_feature_count = whole.edge_feature_count, .task = whole.task, .items = whole.items,
-                         .classes = whole.classes, .target_count = whole.target_count, .splits = whole.splits};
+    *data = (mg_dataset){.graphs = whole.graphs,
+                         .feature_count = whole.feature_count,
+                         .level = whole.level,
+                         .edge_feature_count = whole.edge_feature_count,
+                         .task = whole.task,
+                         .items = whole.items,
+                         .classes = whole.classes,
+                         .target_count = whole.target_count,
+                         .splits = whole.splits};
     status = copy_dataset(data, &whole);
     if (status)
         mg_dataset_close(data);
@@ -223,8 +234,9 @@ void mg_dataset_close(mg_dataset *data)
     if (!data)
         return;
     mg_graph_destroy(data->graph);
-    void *blocks[] = {data->name,   data->segments, data->features, data->edge_features, data->class_names, data->labels,
-                      data->targets, data->split,    data->node_names, data->story,       data};
+    void *blocks[] = {data->name,   data->segments, data->features, data->edge_features, data->class_names,
+                      data->labels, data->targets,  data->split,    data->node_names,    data->story,
+                      data};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         release(blocks[i]);
 }

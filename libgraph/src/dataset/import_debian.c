@@ -1,9 +1,10 @@
-/* Debian's archive as a graph, from the text of `apt-cache dumpavail`: paragraphs of "Field: value" with continuation lines
-   that start with a blank.
+/* Debian's archive as a graph, from the text of `apt-cache dumpavail`: paragraphs of "Field: value" with continuation
+   lines that start with a blank.
 
-   Nodes: packages, by name. Edges: Depends, Pre-Depends and Recommends, all alternatives, any version, where the name is a
-   package of the text; names that only Provides gives (virtual packages) have no node, so such dependencies are dropped.
-   Label: the section without its component ("universe/libs" is "libs"). Features: 128, each word of the description sets two. */
+   Nodes: packages, by name. Edges: Depends, Pre-Depends and Recommends, all alternatives, any version, where the name
+   is a package of the text; names that only Provides gives (virtual packages) have no node, so such dependencies are
+   dropped. Label: the section without its component ("universe/libs" is "libs"). Features: 128, each word of the
+   description sets two. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,8 @@ typedef struct archive {
     mg_parts *parts;
     package *packages;
     int64_t count, capacity;
-    mg_names names;  /* of packages, by number */
-    int64_t *rank;   /* place of each package by name */
+    mg_names names; /* of packages, by number */
+    int64_t *rank;  /* place of each package by name */
     int64_t repeated, virtual_names, self;
 } archive;
 
@@ -132,7 +133,8 @@ static int read_packages(archive *set, const char *at, const char *end)
     if (!status && found.name.at)
         status = keep_package(set, &found);
     if (!status && !set->count)
-        status = fail(-EINVAL, "Debian archive: the text has no 'Package:' paragraph; is it the output of apt-cache dumpavail?");
+        status = fail(-EINVAL,
+                      "Debian archive: the text has no 'Package:' paragraph; is it the output of apt-cache dumpavail?");
     return status;
 }
 
@@ -233,7 +235,8 @@ static int label_packages(archive *set)
     int64_t *section_of = labels ? allocate(set->count, sizeof *section_of) : NULL;
     int status = section_of ? 0 : -ENOMEM;
     for (int64_t n = 0; n < set->count && !status; n++) {
-        const char *word = set->packages[n].section.at ? as_word(buffer, without_component(set->packages[n].section)) : NULL;
+        const char *word =
+            set->packages[n].section.at ? as_word(buffer, without_component(set->packages[n].section)) : NULL;
         section_of[n] = word && *word ? mg_names_add(&sections, word) : -1;
         status = section_of[n] < -1 ? -ENOMEM : 0;
     }
@@ -261,7 +264,8 @@ static int describe_packages(archive *set)
         bare += !set->packages[n].description.at;
         hash_words(parts->features + set->rank[n] * FEATURES, set->packages[n].description);
     }
-    mg_story_add(&parts->story, "features: each word of the description sets 2 of %d; %lld packages have no description\n", FEATURES,
+    mg_story_add(&parts->story,
+                 "features: each word of the description sets 2 of %d; %lld packages have no description\n", FEATURES,
                  (long long)bare);
     return label_packages(set);
 }
@@ -279,11 +283,12 @@ static int read_archive(archive *set, const char *dump, int64_t bytes)
     set->parts->nodes = set->count;
     if (status)
         return status;
-    mg_story_add(&set->parts->story,
-                 "Debian archive: %lld packages; %lld paragraphs dropped, being other versions or architectures of one\n"
-                 "dependencies: Depends, Pre-Depends, Recommends with all alternatives, versions ignored; dropped: %lld on "
-                 "names that are no package (virtual ones), %lld of a package on itself\n",
-                 (long long)set->count, (long long)set->repeated, (long long)set->virtual_names, (long long)set->self);
+    mg_story_add(
+        &set->parts->story,
+        "Debian archive: %lld packages; %lld paragraphs dropped, being other versions or architectures of one\n"
+        "dependencies: Depends, Pre-Depends, Recommends with all alternatives, versions ignored; dropped: %lld on "
+        "names that are no package (virtual ones), %lld of a package on itself\n",
+        (long long)set->count, (long long)set->repeated, (long long)set->virtual_names, (long long)set->self);
     return describe_packages(set);
 }
 
@@ -295,7 +300,8 @@ static int add_split(mg_dataset *data)
         return -ENOMEM;
     int status = mg_dataset_split(split, data, 0, 0, SPLIT_SEED);
     mg_story story = {0};
-    mg_story_add(&story, "%ssplit: made, 60 %% train, 20 %% validation, 20 %% test of each class, by seed %d\n", data->story, SPLIT_SEED);
+    mg_story_add(&story, "%ssplit: made, 60 %% train, 20 %% validation, 20 %% test of each class, by seed %d\n",
+                 data->story, SPLIT_SEED);
     status = status ? status : story.status;
     if (status) {
         release(split);

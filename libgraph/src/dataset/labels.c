@@ -31,7 +31,7 @@ static const char *place(const mg_parts *parts) { return parts->labels_from ? pa
 /* --- what the values are --- */
 
 typedef struct values_kind {
-    int whole, binary;      /* all are integers; all are 0 or 1 (NaN aside) */
+    int whole, binary; /* all are integers; all are 0 or 1 (NaN aside) */
     int64_t labelled;
     int64_t fraction_at, other_at; /* first value that is not whole, not binary; -1: none */
     int64_t minus_ones;
@@ -75,7 +75,8 @@ static int compare_strings(const void *a, const void *b) { return strcmp(*(char 
 
 static int too_many_classes(const mg_parts *parts, int64_t classes)
 {
-    return fail(-EINVAL, "%s: %s: %lld distinct values are too many classes", parts->path, place(parts), (long long)classes);
+    return fail(-EINVAL, "%s: %s: %lld distinct values are too many classes", parts->path, place(parts),
+                (long long)classes);
 }
 
 static int name_numbers(mg_dataset *data, const double *distinct, int64_t count)
@@ -107,7 +108,8 @@ static int classes_of_numbers(mg_dataset *data, const mg_parts *parts)
     int status = unique > INT32_MAX ? too_many_classes(parts, unique) : name_numbers(data, distinct, unique);
     for (int64_t i = 0; i < data->items && !status; i++) {
         const double *found = isnan(parts->label_values[i]) ? NULL
-                              : bsearch(&parts->label_values[i], distinct, (size_t)unique, sizeof *distinct, compare_numbers);
+                                                            : bsearch(&parts->label_values[i], distinct, (size_t)unique,
+                                                                      sizeof *distinct, compare_numbers);
         data->labels[i] = found ? (int32_t)(found - distinct) : -1;
     }
     release(distinct);
@@ -132,7 +134,8 @@ static int classes_of_strings(mg_dataset *data, const mg_parts *parts)
     int status = !data->class_names ? -ENOMEM : unique > INT32_MAX ? too_many_classes(parts, unique) : 0;
     for (int64_t i = 0; i < data->items && !status; i++) {
         char **found = parts->label_strings[i] ? bsearch(&parts->label_strings[i], distinct, (size_t)unique,
-                                                         sizeof *distinct, compare_strings) : NULL;
+                                                         sizeof *distinct, compare_strings)
+                                               : NULL;
         data->labels[i] = found ? (int32_t)(found - distinct) : -1;
     }
     release(distinct);
@@ -179,10 +182,10 @@ static int make_classes(mg_dataset *data, mg_parts *parts)
 {
     data->task = MG_DATASET_CLASSIFICATION;
     data->labels = allocate(data->items, sizeof *data->labels);
-    int status = !data->labels ? -ENOMEM
+    int status = !data->labels          ? -ENOMEM
                  : parts->label_strings ? classes_of_strings(data, parts)
-                 : parts->class_names ? classes_as_named(data, parts)
-                                      : classes_of_numbers(data, parts);
+                 : parts->class_names   ? classes_as_named(data, parts)
+                                        : classes_of_numbers(data, parts);
     if (!status)
         tell_classes(&parts->story, data);
     return status;
@@ -225,7 +228,8 @@ static int choose_task(const mg_parts *parts, const values_kind *kind)
                         parts->path, place(parts), (long long)parts->label_columns);
         return kind->whole ? (int)task : wrong_value(parts, kind->fraction_at, "no class: use the task regression");
     case MG_DATASET_MULTILABEL:
-        return kind->binary ? (int)task : wrong_value(parts, kind->other_at, "not 0, 1 or NaN, as the multi-label task needs");
+        return kind->binary ? (int)task
+                            : wrong_value(parts, kind->other_at, "not 0, 1 or NaN, as the multi-label task needs");
     case MG_DATASET_REGRESSION:
         return task;
     default:
@@ -261,7 +265,7 @@ static int assign_numbers(mg_dataset *data, mg_parts *parts)
     int task = choose_task(parts, &kind);
     if (task == MG_DATASET_CLASSIFICATION)
         take_minus_ones(parts, count, &kind);
-    return task < 0                           ? task
+    return task < 0                            ? task
            : task == MG_DATASET_CLASSIFICATION ? make_classes(data, parts)
                                                : make_targets(data, parts, (mg_dataset_task)task);
 }

@@ -108,8 +108,14 @@ static int read_matrix(mg_matrix *matrix, const char *path, int missing, int dou
     return status;
 }
 
-int mg_text_read_doubles(mg_matrix *matrix, const char *path, int missing) { return read_matrix(matrix, path, missing, 1); }
-int mg_text_read_floats(mg_matrix *matrix, const char *path, int missing) { return read_matrix(matrix, path, missing, 0); }
+int mg_text_read_doubles(mg_matrix *matrix, const char *path, int missing)
+{
+    return read_matrix(matrix, path, missing, 1);
+}
+int mg_text_read_floats(mg_matrix *matrix, const char *path, int missing)
+{
+    return read_matrix(matrix, path, missing, 0);
+}
 
 int mg_text_read_integers(int64_t **values, int64_t *count, const char *path)
 {

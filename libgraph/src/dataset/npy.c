@@ -78,17 +78,18 @@ static int parse_type(mg_npy *array, const char **at)
     char ours = *(const char *)&one ? '<' : '>', order = type[0];
     const char *rest = strchr("<>|=", order) ? type + 1 : type;
     if (rest[0] == 'O')
-        return mg_npy_fail(array, "holds Python objects (a pickle), which are not read: save numbers or strings instead");
+        return mg_npy_fail(array,
+                           "holds Python objects (a pickle), which are not read: save numbers or strings instead");
     array->kind = rest[0] == '?' ? 'b' : rest[0];
     array->swapped = (order == '<' || order == '>') && order != ours;
     char *end = "";
     int64_t size = array->size = rest[0] == '?' ? 1 : strtoll(rest + 1, &end, 10);
-    int fits = array->kind == 'f'                          ? size == 2 || size == 4 || size == 8
+    int fits = array->kind == 'f'                         ? size == 2 || size == 4 || size == 8
                : array->kind == 'i' || array->kind == 'u' ? size == 1 || size == 2 || size == 4 || size == 8
-               : array->kind == 'b'                        ? size == 1
-               : array->kind == 'S'                        ? size >= 1 && size < INT32_MAX
-               : array->kind == 'U'                        ? size >= 1 && size < INT32_MAX / 4
-                                                           : 0;
+               : array->kind == 'b'                       ? size == 1
+               : array->kind == 'S'                       ? size >= 1 && size < INT32_MAX
+               : array->kind == 'U'                       ? size >= 1 && size < INT32_MAX / 4
+                                                          : 0;
     if (!fits || *end)
         return mg_npy_fail(array, "has type '%s': read are f2, f4, f8, i1 to i8, u1 to u8, b1, S and U", type);
     if (array->kind == 'U')
@@ -197,7 +198,8 @@ static int check_member(const mg_npy *array, const zip_stat_t *stat, int64_t arc
     if ((stat->valid & ZIP_STAT_ENCRYPTION_METHOD) && stat->encryption_method != ZIP_EM_NONE)
         return mg_npy_fail(array, "is encrypted");
     if (stat->comp_method != ZIP_CM_STORE && stat->comp_method != ZIP_CM_DEFLATE)
-        return mg_npy_fail(array, "is compressed by method %d; read are stored and deflated members", stat->comp_method);
+        return mg_npy_fail(array, "is compressed by method %d; read are stored and deflated members",
+                           stat->comp_method);
     uint64_t most = stat->comp_method == ZIP_CM_STORE ? stat->comp_size : stat->comp_size * 1032 + 64;
     if (stat->comp_size > (uint64_t)archive_bytes || stat->size > most)
         return mg_npy_fail(array, "claims %llu bytes from %llu in a file of %lld", (unsigned long long)stat->size,
@@ -277,18 +279,30 @@ static double half_to_double(uint16_t half)
 static void decode_doubles(double *values, const unsigned char *bytes, int64_t count, int type)
 {
     switch (type) {
-    case TYPE('f', 2): EACH(uint16_t, half_to_double(x));
-    case TYPE('f', 4): EACH(float, x);
-    case TYPE('f', 8): EACH(double, x);
-    case TYPE('i', 1): EACH(int8_t, x);
-    case TYPE('i', 2): EACH(int16_t, x);
-    case TYPE('i', 4): EACH(int32_t, x);
-    case TYPE('i', 8): EACH(int64_t, (double)x);
-    case TYPE('u', 1): EACH(uint8_t, x);
-    case TYPE('u', 2): EACH(uint16_t, x);
-    case TYPE('u', 4): EACH(uint32_t, x);
-    case TYPE('u', 8): EACH(uint64_t, (double)x);
-    default: EACH(uint8_t, x != 0); /* bool */
+    case TYPE('f', 2):
+        EACH(uint16_t, half_to_double(x));
+    case TYPE('f', 4):
+        EACH(float, x);
+    case TYPE('f', 8):
+        EACH(double, x);
+    case TYPE('i', 1):
+        EACH(int8_t, x);
+    case TYPE('i', 2):
+        EACH(int16_t, x);
+    case TYPE('i', 4):
+        EACH(int32_t, x);
+    case TYPE('i', 8):
+        EACH(int64_t, (double)x);
+    case TYPE('u', 1):
+        EACH(uint8_t, x);
+    case TYPE('u', 2):
+        EACH(uint16_t, x);
+    case TYPE('u', 4):
+        EACH(uint32_t, x);
+    case TYPE('u', 8):
+        EACH(uint64_t, (double)x);
+    default:
+        EACH(uint8_t, x != 0); /* bool */
     }
 }
 
@@ -298,18 +312,30 @@ static int64_t whole(double x) { return x == floor(x) && fabs(x) <= 0x1p53 ? (in
 static void decode_integers(int64_t *values, const unsigned char *bytes, int64_t count, int type)
 {
     switch (type) {
-    case TYPE('f', 2): EACH(uint16_t, whole(half_to_double(x)));
-    case TYPE('f', 4): EACH(float, whole(x));
-    case TYPE('f', 8): EACH(double, whole(x));
-    case TYPE('i', 1): EACH(int8_t, x);
-    case TYPE('i', 2): EACH(int16_t, x);
-    case TYPE('i', 4): EACH(int32_t, x);
-    case TYPE('i', 8): EACH(int64_t, x);
-    case TYPE('u', 1): EACH(uint8_t, x);
-    case TYPE('u', 2): EACH(uint16_t, x);
-    case TYPE('u', 4): EACH(uint32_t, x);
-    case TYPE('u', 8): EACH(uint64_t, x <= INT64_MAX ? (int64_t)x : INT64_MIN);
-    default: EACH(uint8_t, x != 0); /* bool */
+    case TYPE('f', 2):
+        EACH(uint16_t, whole(half_to_double(x)));
+    case TYPE('f', 4):
+        EACH(float, whole(x));
+    case TYPE('f', 8):
+        EACH(double, whole(x));
+    case TYPE('i', 1):
+        EACH(int8_t, x);
+    case TYPE('i', 2):
+        EACH(int16_t, x);
+    case TYPE('i', 4):
+        EACH(int32_t, x);
+    case TYPE('i', 8):
+        EACH(int64_t, x);
+    case TYPE('u', 1):
+        EACH(uint8_t, x);
+    case TYPE('u', 2):
+        EACH(uint16_t, x);
+    case TYPE('u', 4):
+        EACH(uint32_t, x);
+    case TYPE('u', 8):
+        EACH(uint64_t, x <= INT64_MAX ? (int64_t)x : INT64_MIN);
+    default:
+        EACH(uint8_t, x != 0); /* bool */
     }
 }
 
@@ -402,7 +428,14 @@ static int put_integers(void *out, const mg_npy *array, const unsigned char *byt
     return 0;
 }
 
-int mg_npy_read_floats(float *values, mg_npy *array) { return read_numbers(values, array, put_floats); }
+int mg_npy_read_floats(float *values, mg_npy *array)
+{
+    if (array->kind != 'f' || array->size != sizeof *values || array->swapped || array->fortran)
+        return read_numbers(values, array, put_floats);
+    int status = read_bytes(array, values, array->count * array->size); /* as they are */
+    return status ? status : read_end(array);
+}
+
 int mg_npy_read_doubles(double *values, mg_npy *array) { return read_numbers(values, array, put_doubles); }
 int mg_npy_read_integers(int64_t *values, mg_npy *array) { return read_numbers(values, array, put_integers); }
 

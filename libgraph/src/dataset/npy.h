@@ -5,19 +5,20 @@
 #include <zip.h>
 
 typedef struct mg_npy {
-    const char *path;    /* of the archive, for errors */
-    char member[64];     /* without .npy */
-    zip_file_t *file;    /* open between mg_npy_open and mg_npy_close */
-    char kind;           /* f, i, u, b, S or U, as numpy names them */
-    int64_t size;        /* bytes of an element */
-    int swapped;         /* the other byte order than ours */
+    const char *path; /* of the archive, for errors */
+    char member[64];  /* without .npy */
+    zip_file_t *file; /* open between mg_npy_open and mg_npy_close */
+    char kind;        /* f, i, u, b, S or U, as numpy names them */
+    int64_t size;     /* bytes of an element */
+    int swapped;      /* the other byte order than ours */
     int fortran;
-    int dims;            /* 0 to 3 */
-    int64_t shape[3];    /* 1 beyond dims */
+    int dims;         /* 0 to 3 */
+    int64_t shape[3]; /* 1 beyond dims */
     int64_t count;
 } mg_npy;
 
-/* 1: array->member is there and its header is read; 0: the archive has none; negative: it is there but cannot be read. */
+/* 1: array->member is there and its header is read; 0: the archive has none; negative: it is there but cannot be read.
+ */
 int mg_npy_open(mg_npy *array, zip_t *archive, const char *path, const char *member);
 void mg_npy_close(mg_npy *array);
 

@@ -81,7 +81,8 @@ static int encode(mg_parts *parts, float **matrix, int64_t *columns, int64_t row
         kept += !categories[c].count;
     }
     if (rows && total > CELLS_MOST / rows) {
-        mg_story_add(&parts->story, "%s: %lld columns of categories kept as numbers: one-hot they would be %lld columns, over 1 GiB\n",
+        mg_story_add(&parts->story,
+                     "%s: %lld columns of categories kept as numbers: one-hot they would be %lld columns, over 1 GiB\n",
                      what, (long long)*columns, (long long)total);
         return 0;
     }
@@ -90,7 +91,8 @@ static int encode(mg_parts *parts, float **matrix, int64_t *columns, int64_t row
         return -ENOMEM;
     for (int64_t r = 0; r < rows; r++)
         write_row(wide + r * total, *matrix + r * *columns, categories, *columns);
-    mg_story_add(&parts->story, "%s: %lld columns made one-hot: %lld columns", what, (long long)*columns, (long long)total);
+    mg_story_add(&parts->story, "%s: %lld columns made one-hot: %lld columns", what, (long long)*columns,
+                 (long long)total);
     if (kept)
         mg_story_add(&parts->story, "; %lld of them kept as numbers, having fractions or more than %d values",
                      (long long)kept, VALUES_MOST);
@@ -104,7 +106,8 @@ static int encode(mg_parts *parts, float **matrix, int64_t *columns, int64_t row
 int mg_parts_one_hot(mg_parts *parts, float **matrix, int64_t *columns, int64_t rows, const char *what)
 {
     if (*columns > COLUMNS_MOST) {
-        mg_story_add(&parts->story, "%s: %lld columns, too many to be categories: kept as numbers\n", what, (long long)*columns);
+        mg_story_add(&parts->story, "%s: %lld columns, too many to be categories: kept as numbers\n", what,
+                     (long long)*columns);
         return 0;
     }
     category *categories = allocate(*columns, sizeof *categories);

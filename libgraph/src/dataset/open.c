@@ -78,8 +78,9 @@ static int tell_by_name(const char *path)
     for (size_t e = 0; e < sizeof endings / sizeof *endings; e++)
         if (ends_with(path, endings[e].ending))
             return endings[e].format;
-    return fail(-EINVAL, "%s: no known format: read are .npz, OGB and TU folders, .graph, .mtx, .edges, .csv, .tsv and .txt "
-                         "(or name the format)",
+    return fail(-EINVAL,
+                "%s: no known format: read are .npz, OGB and TU folders, .graph, .mtx, .edges, .csv, .tsv and .txt "
+                "(or name the format)",
                 path);
 }
 
@@ -120,8 +121,9 @@ int mg_dataset_open(mg_dataset **out, const char *path, const mg_dataset_desc *d
     if (chosen < 0)
         return chosen;
     if ((desc->labels || desc->features) && !formats[chosen].takes_side_files)
-        return fail(-EINVAL, "%s: files of labels and features go with edge lists, METIS and Matrix Market; %s has its own", path,
-                    formats[chosen].name);
+        return fail(-EINVAL,
+                    "%s: files of labels and features go with edge lists, METIS and Matrix Market; %s has its own",
+                    path, formats[chosen].name);
     mg_parts parts = {.desc = desc, .path = path, .nodes = -1};
     mg_story_add(&parts.story, "%s\n", path);
     int status = formats[chosen].read(&parts);

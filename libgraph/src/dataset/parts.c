@@ -32,9 +32,9 @@ void mg_story_add(mg_story *story, const char *format, ...)
 
 void mg_parts_release(mg_parts *parts)
 {
-    void *blocks[] = {parts->sources,     parts->targets,       parts->edge_values,   parts->features,
-                      parts->segments,    parts->label_values,  parts->label_strings, parts->class_names,
-                      parts->split,       parts->node_names,    parts->story.text};
+    void *blocks[] = {parts->sources,  parts->targets,      parts->edge_values,   parts->features,
+                      parts->segments, parts->label_values, parts->label_strings, parts->class_names,
+                      parts->split,    parts->node_names,   parts->story.text};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         release(blocks[i]);
     *parts = (mg_parts){0};
@@ -73,8 +73,8 @@ char **mg_strings_pack(const char *text, int64_t bytes, int64_t count)
 
 char *mg_dataset_name(const char *path)
 {
-    static const char *const endings[] = {".gz",    ".npz", ".graph", ".metis", ".mtx", ".edges",
-                                          ".edgelist", ".el", ".csv",   ".tsv",   ".txt"};
+    static const char *const endings[] = {".gz",       ".npz", ".graph", ".metis", ".mtx", ".edges",
+                                          ".edgelist", ".el",  ".csv",   ".tsv",   ".txt"};
     int64_t end = (int64_t)strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
@@ -126,7 +126,8 @@ int mg_parts_add_edge(mg_parts *parts, int64_t source, int64_t target, const flo
     parts->sources[parts->edges] = source;
     parts->targets[parts->edges] = target;
     if (parts->edge_columns)
-        memcpy(parts->edge_values + parts->edges * parts->edge_columns, values, (size_t)parts->edge_columns * sizeof(float));
+        memcpy(parts->edge_values + parts->edges * parts->edge_columns, values,
+               (size_t)parts->edge_columns * sizeof(float));
     parts->edges++;
     return 0;
 }

@@ -1,5 +1,5 @@
-/* Edge lists and CSV: "source target [value ...]" with tabs, commas, semicolons or blanks; comments, a header line, ids that
-   are words or numbers. Nodes are the ids that occur: numbers ascending, words as they come. */
+/* Edge lists and CSV: "source target [value ...]" with tabs, commas, semicolons or blanks; comments, a header line, ids
+   that are words or numbers. Nodes are the ids that occur: numbers ascending, words as they come. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +16,11 @@ typedef struct edge_list {
     mg_parts *parts;
     mg_names names;
     char separator;
-    int source, target; /* which fields are the ends */
-    int fields;         /* of each line */
+    int source, target;        /* which fields are the ends */
+    int fields;                /* of each line */
     int is_value[FIELDS_MOST]; /* field is a number, so an edge feature */
-    int64_t dropped;    /* fields that are neither */
-    int64_t new_nodes;  /* made by the files of labels and features */
+    int64_t dropped;           /* fields that are neither */
+    int64_t new_nodes;         /* made by the files of labels and features */
     int header;
 } edge_list;
 
@@ -54,10 +54,10 @@ static int find_field(char **fields, int count, const char *const *words)
 /* A header names both ends; or its ids are words where those of the next line are numbers. */
 static int header_by_words(edge_list *list, char **fields, int count)
 {
-    static const char *const sources[] = {"source", "src", "from", "fromnodeid", "u", "node1", "node_1", "id1", "id_1",
-                                          "head", "subject", "source_id", "start", NULL};
-    static const char *const targets[] = {"target", "dst", "to", "tonodeid", "v", "node2", "node_2", "id2", "id_2",
-                                          "tail", "object", "target_id", "end", "dest", "destination", NULL};
+    static const char *const sources[] = {"source", "src",  "from", "fromnodeid", "u",         "node1", "node_1",
+                                          "id1",    "id_1", "head", "subject",    "source_id", "start", NULL};
+    static const char *const targets[] = {"target", "dst",  "to",     "tonodeid",  "v",   "node2", "node_2",      "id2",
+                                          "id_2",   "tail", "object", "target_id", "end", "dest",  "destination", NULL};
     int source = find_field(fields, count, sources), target = find_field(fields, count, targets);
     if (source < 0 || target < 0)
         return 0;
@@ -89,7 +89,8 @@ static int choose_columns(edge_list *list, mg_text *text, char **fields, int cou
         return mg_text_fail(text, "has %d fields; an edge needs two ids", count);
     list->fields = count;
     for (int f = 0; f < count; f++) {
-        list->is_value[f] = f != list->source && f != list->target && mg_text_is_number(&value, fields[f]) && !isnan(value);
+        list->is_value[f] =
+            f != list->source && f != list->target && mg_text_is_number(&value, fields[f]) && !isnan(value);
         list->parts->edge_columns += list->is_value[f];
         list->dropped += f != list->source && f != list->target && !list->is_value[f];
     }
@@ -136,7 +137,8 @@ static int hold(held_line *held, const mg_text *text)
     return 0;
 }
 
-/* Decides on the held line with the fields of the next (count 0: there is none), and takes it as an edge if it is one. */
+/* Decides on the held line with the fields of the next (count 0: there is none), and takes it as an edge if it is one.
+ */
 static int settle_first(edge_list *list, held_line *held, mg_text *text, char **next, int next_count)
 {
     char *fields[FIELDS_MOST];
@@ -264,7 +266,8 @@ static int renumber(mg_parts *parts, const int64_t *rank)
     }
     int status = permute((void **)&parts->features, rank, parts->nodes, (size_t)parts->feature_count * sizeof(float));
     if (!status)
-        status = permute((void **)&parts->label_values, rank, parts->nodes, (size_t)parts->label_columns * sizeof(double));
+        status =
+            permute((void **)&parts->label_values, rank, parts->nodes, (size_t)parts->label_columns * sizeof(double));
     if (!status && parts->label_strings) { /* the pointers move, the text behind them stays */
         char **words = allocate(parts->nodes, sizeof *words);
         if (!words)
@@ -313,8 +316,11 @@ static int64_t count_nodes(void *context) { return ((edge_list *)context)->names
 static void tell(const edge_list *list)
 {
     mg_story *story = &list->parts->story;
-    mg_story_add(story, "format: edge list, %s", list->separator == '\t' ? "tabs" : list->separator == ' ' ? "blanks"
-                                                 : list->separator == ',' ? "commas" : "semicolons");
+    mg_story_add(story, "format: edge list, %s",
+                 list->separator == '\t'  ? "tabs"
+                 : list->separator == ' ' ? "blanks"
+                 : list->separator == ',' ? "commas"
+                                          : "semicolons");
     if (list->header)
         mg_story_add(story, "; the first line is a header");
     if (list->parts->edge_columns)
@@ -323,7 +329,8 @@ static void tell(const edge_list *list)
         mg_story_add(story, "; %lld columns of words dropped", (long long)list->dropped);
     mg_story_add(story, "\n");
     if (list->new_nodes)
-        mg_story_add(story, "%lld nodes have no edge and come from the files of labels and features\n", (long long)list->new_nodes);
+        mg_story_add(story, "%lld nodes have no edge and come from the files of labels and features\n",
+                     (long long)list->new_nodes);
 }
 
 static int read_list(edge_list *list)

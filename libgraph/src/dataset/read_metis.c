@@ -1,4 +1,5 @@
-/* METIS .graph: "nodes edges [format [constraints]]", then a line for each node: [size] [weights] neighbour [weight] ... */
+/* METIS .graph: "nodes edges [format [constraints]]", then a line for each node: [size] [weights] neighbour [weight]
+ * ... */
 #include "library.h"
 #include "parts.h"
 #include "text.h"
@@ -7,9 +8,9 @@ typedef struct metis {
     mg_parts *parts;
     int64_t nodes, edges, constraints;
     int has_sizes, has_edge_weights;
-    int64_t rows;      /* lines of nodes that were read */
+    int64_t rows; /* lines of nodes that were read */
     int64_t loops;
-    int64_t capacity;  /* values of features */
+    int64_t capacity; /* values of features */
 } metis;
 
 static int parse_format(metis *file, mg_text *text)
@@ -23,7 +24,8 @@ static int parse_format(metis *file, mg_text *text)
         status = mg_text_integer(&constraints, text, "the number of node weights");
     else
         constraints = has_weights;
-    if (!status && (constraints < 0 || constraints > 4096 || (has_weights && !constraints) || (!has_weights && constraints > 1)))
+    if (!status &&
+        (constraints < 0 || constraints > 4096 || (has_weights && !constraints) || (!has_weights && constraints > 1)))
         return mg_text_fail(text, "%lld node weights with format %03lld", (long long)constraints, (long long)format);
     file->constraints = has_weights ? constraints : 0;
     file->has_sizes = format / 100 != 0;
@@ -76,8 +78,8 @@ static int read_neighbours(metis *file, mg_text *text)
         double weight = 1;
         status = mg_text_integer(&neighbour, text, "the neighbour");
         if (!status && (neighbour < 1 || neighbour > file->nodes))
-            return mg_text_fail(text, "node %lld has neighbour %lld, but nodes are 1 to %lld", (long long)file->rows + 1,
-                                (long long)neighbour, (long long)file->nodes);
+            return mg_text_fail(text, "node %lld has neighbour %lld, but nodes are 1 to %lld",
+                                (long long)file->rows + 1, (long long)neighbour, (long long)file->nodes);
         if (!status && file->has_edge_weights)
             status = mg_text_real(&weight, text, "the edge's weight");
         if (!status) {
@@ -120,7 +122,8 @@ static int check_counts(const metis *file)
         return fail(-EINVAL, "%s: the header claims %lld nodes, but only %lld lines follow", parts->path,
                     (long long)file->nodes, (long long)file->rows);
     if (parts->edges != 2 * file->edges && parts->edges + file->loops != 2 * file->edges)
-        return fail(-EINVAL, "%s: the header claims %lld edges, so the lines should list %lld neighbours, but they list %lld",
+        return fail(-EINVAL,
+                    "%s: the header claims %lld edges, so the lines should list %lld neighbours, but they list %lld",
                     parts->path, (long long)file->edges, 2 * (long long)file->edges, (long long)parts->edges);
     return 0;
 }
@@ -145,7 +148,8 @@ int mg_read_metis(mg_parts *parts)
         status = check_counts(&file);
     if (status)
         return status;
-    mg_story_add(&parts->story, "format: METIS graph%s%s%s\n", file.constraints ? "; node weights read as features" : "",
+    mg_story_add(&parts->story, "format: METIS graph%s%s%s\n",
+                 file.constraints ? "; node weights read as features" : "",
                  file.has_edge_weights ? "; edge weights read as an edge feature" : "",
                  file.has_sizes ? "; node sizes dropped" : "");
     return mg_parts_read_side_files(parts, find_node, &file, count_nodes);

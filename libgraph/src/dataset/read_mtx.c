@@ -19,7 +19,8 @@ static int choose(market *file, const char *field, const char *symmetry, mg_text
     char buffer[48];
     file->has_values = !strcasecmp(field, "real") || !strcasecmp(field, "integer") || !strcasecmp(field, "double");
     if (!file->has_values && strcasecmp(field, "pattern"))
-        return mg_text_fail(text, "the field is '%s'; read are pattern, real and integer", mg_text_quote(buffer, field));
+        return mg_text_fail(text, "the field is '%s'; read are pattern, real and integer",
+                            mg_text_quote(buffer, field));
     file->symmetry = !strcasecmp(symmetry, "symmetric") ? 1 : !strcasecmp(symmetry, "skew-symmetric") ? -1 : 0;
     if (!file->symmetry && strcasecmp(symmetry, "general"))
         return mg_text_fail(text, "the symmetry is '%s'; read are general, symmetric and skew-symmetric",
@@ -35,8 +36,8 @@ static int parse_banner(market *file, mg_text *text)
         strcasecmp(banner, "%%MatrixMarket"))
         return mg_text_fail(text, "is not '%%%%MatrixMarket matrix coordinate FIELD SYMMETRY'");
     if (strcasecmp(object, "matrix") || strcasecmp(layout, "coordinate"))
-        return mg_text_fail(text, "is a %s in %s form; read are matrices in coordinate form", mg_text_quote(buffer, object),
-                            strcasecmp(layout, "array") ? "another" : "array");
+        return mg_text_fail(text, "is a %s in %s form; read are matrices in coordinate form",
+                            mg_text_quote(buffer, object), strcasecmp(layout, "array") ? "another" : "array");
     return choose(file, field, symmetry, text);
 }
 
@@ -51,9 +52,11 @@ static int parse_size(market *file, mg_text *text)
     if (!status)
         status = mg_text_expect_end(text);
     if (!status && (file->nodes < 0 || file->entries < 0))
-        status = mg_text_fail(text, "claims %lld rows and %lld entries", (long long)file->nodes, (long long)file->entries);
+        status =
+            mg_text_fail(text, "claims %lld rows and %lld entries", (long long)file->nodes, (long long)file->entries);
     if (!status && columns != file->nodes)
-        status = mg_text_fail(text, "the matrix is %lld x %lld; a graph is square", (long long)file->nodes, (long long)columns);
+        status = mg_text_fail(text, "the matrix is %lld x %lld; a graph is square", (long long)file->nodes,
+                              (long long)columns);
     return status;
 }
 
@@ -70,7 +73,8 @@ static int parse_entry(market *file, mg_text *text)
         status = mg_text_expect_end(text);
     for (int e = 0; e < 2 && !status; e++)
         if (ends[e] < 1 || ends[e] > file->nodes)
-            status = mg_text_fail(text, "names node %lld, but nodes are 1 to %lld", (long long)ends[e], (long long)file->nodes);
+            status = mg_text_fail(text, "names node %lld, but nodes are 1 to %lld", (long long)ends[e],
+                                  (long long)file->nodes);
     if (!status && ++file->read > file->entries)
         status = mg_text_fail(text, "is more than the %lld entries that the header claims", (long long)file->entries);
     float number = (float)value, mirrored = file->symmetry < 0 ? -number : number;

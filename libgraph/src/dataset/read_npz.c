@@ -1,5 +1,5 @@
-/* .npz: node_features, node_labels, edges, *_masks (heterophilous-graphs), or adj_*, attr_*, labels (gnn-benchmark), and
-   what mg_dataset_write_npz adds. Members are streamed into the arrays that they become. */
+/* .npz: node_features, node_labels, edges, *_masks (heterophilous-graphs), or adj_*, attr_*, labels (gnn-benchmark),
+   and what mg_dataset_write_npz adds. Members are streamed into the arrays that they become. */
 #include <string.h>
 
 #include "library.h"
@@ -20,8 +20,8 @@ int mg_npz_expect(const mg_npy *array, int dims, int64_t rows, int64_t columns)
     if (array->dims != dims)
         return mg_npy_fail(array, "has %d dimensions; %d are needed", array->dims, dims);
     if ((rows >= 0 && array->shape[0] != rows) || (columns >= 0 && array->shape[1] != columns))
-        return mg_npy_fail(array, "has shape (%lld, %lld); (%lld, %lld) is needed (-1: any)", (long long)array->shape[0],
-                           (long long)array->shape[1], (long long)rows, (long long)columns);
+        return mg_npy_fail(array, "has shape (%lld, %lld); (%lld, %lld) is needed (-1: any)",
+                           (long long)array->shape[0], (long long)array->shape[1], (long long)rows, (long long)columns);
     return 0;
 }
 
@@ -106,10 +106,11 @@ static int check_ends(const mg_parts *parts)
     for (int64_t e = 0; e < parts->edges; e++)
         if (parts->sources[e] < 0 || parts->sources[e] >= parts->nodes || parts->targets[e] < 0 ||
             parts->targets[e] >= parts->nodes)
-            return fail(-EINVAL, "%s: edge %lld joins nodes %lld and %lld, but nodes are 0 to %lld%s", parts->path,
-                        (long long)e, (long long)parts->sources[e], (long long)parts->targets[e],
-                        (long long)parts->nodes - 1,
-                        parts->targets[e] == parts->nodes || parts->sources[e] == parts->nodes ? ": are they counted from 1?" : "");
+            return fail(
+                -EINVAL, "%s: edge %lld joins nodes %lld and %lld, but nodes are 0 to %lld%s", parts->path,
+                (long long)e, (long long)parts->sources[e], (long long)parts->targets[e], (long long)parts->nodes - 1,
+                parts->targets[e] == parts->nodes || parts->sources[e] == parts->nodes ? ": are they counted from 1?"
+                                                                                       : "");
     return 0;
 }
 
@@ -141,15 +142,16 @@ static int read_labels(mg_npz *npz)
 {
     mg_npy array;
     mg_parts *parts = npz->parts;
-    int found = parts->level == MG_DATASET_GRAPH ? mg_npz_open(&array, npz, NAMES("graph_labels", "graph_targets", "y"))
-                                                 : mg_npz_open(&array, npz, NAMES("node_labels", "node_targets", "labels", "y"));
+    int found = parts->level == MG_DATASET_GRAPH
+                    ? mg_npz_open(&array, npz, NAMES("graph_labels", "graph_targets", "y"))
+                    : mg_npz_open(&array, npz, NAMES("node_labels", "node_targets", "labels", "y"));
     if (found <= 0)
         return found;
-    parts->labels_from = !strcmp(array.member, "y")               ? "member y"
-                         : !strcmp(array.member, "labels")        ? "member labels"
-                         : strstr(array.member, "targets")        ? "member *_targets"
-                         : parts->level == MG_DATASET_GRAPH       ? "member graph_labels"
-                                                                  : "member node_labels";
+    parts->labels_from = !strcmp(array.member, "y")         ? "member y"
+                         : !strcmp(array.member, "labels")  ? "member labels"
+                         : strstr(array.member, "targets")  ? "member *_targets"
+                         : parts->level == MG_DATASET_GRAPH ? "member graph_labels"
+                                                            : "member node_labels";
     int status = as_matrix(&array);
     if (!status && parts->level == MG_DATASET_NODE && parts->nodes < 0)
         status = set_nodes(npz, &array, array.shape[0]);
@@ -332,7 +334,8 @@ static int read_structure(mg_npz *npz)
     if (!found)
         found = mg_npz_read_csr_edges(npz);
     if (found <= 0)
-        return found ? found : fail(-EINVAL, "%s: no member edges, edge_index or adj_indices: not a graph", parts->path);
+        return found ? found
+                     : fail(-EINVAL, "%s: no member edges, edge_index or adj_indices: not a graph", parts->path);
     found = read_scalar(npz, "directed", &value);
     parts->keep_directions = found > 0 && value != 0;
     return found < 0 ? found : read_edge_features(npz);

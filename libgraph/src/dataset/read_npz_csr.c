@@ -69,7 +69,8 @@ static int read_shape(const mg_npz *npz, const char *prefix, csr *matrix)
     if (!status)
         status = mg_npy_read_integers(shape, &array);
     if (!status && shape[0] != matrix->rows)
-        status = mg_npy_fail(&array, "says %lld rows, but indptr has %lld", (long long)shape[0], (long long)matrix->rows);
+        status =
+            mg_npy_fail(&array, "says %lld rows, but indptr has %lld", (long long)shape[0], (long long)matrix->rows);
     if (!status && shape[1] < 0)
         status = mg_npy_fail(&array, "says %lld columns", (long long)shape[1]);
     matrix->columns = shape[1];
@@ -81,18 +82,18 @@ static int check_csr(const mg_npz *npz, const char *prefix, csr *matrix)
 {
     int64_t last = -1;
     if (matrix->starts[0] != 0 || matrix->starts[matrix->rows] != matrix->entries)
-        return fail(-EINVAL, "%s: member %s_indptr: runs from %lld to %lld, but %s_indices has %lld entries", npz->parts->path,
-                    prefix, (long long)matrix->starts[0], (long long)matrix->starts[matrix->rows], prefix,
-                    (long long)matrix->entries);
+        return fail(-EINVAL, "%s: member %s_indptr: runs from %lld to %lld, but %s_indices has %lld entries",
+                    npz->parts->path, prefix, (long long)matrix->starts[0], (long long)matrix->starts[matrix->rows],
+                    prefix, (long long)matrix->entries);
     for (int64_t i = 0; i < matrix->rows; i++)
         if (matrix->starts[i + 1] < matrix->starts[i])
-            return fail(-EINVAL, "%s: member %s_indptr: falls after row %lld, from %lld to %lld", npz->parts->path, prefix,
-                        (long long)i, (long long)matrix->starts[i], (long long)matrix->starts[i + 1]);
+            return fail(-EINVAL, "%s: member %s_indptr: falls after row %lld, from %lld to %lld", npz->parts->path,
+                        prefix, (long long)i, (long long)matrix->starts[i], (long long)matrix->starts[i + 1]);
     for (int64_t e = 0; e < matrix->entries; e++) {
         int64_t index = matrix->indices[e];
         if (index < 0 || index == INT64_MAX || (matrix->columns >= 0 && index >= matrix->columns))
-            return fail(-EINVAL, "%s: member %s_indices: entry %lld is %lld, but columns are 0 to %lld", npz->parts->path,
-                        prefix, (long long)e, (long long)index, (long long)matrix->columns - 1);
+            return fail(-EINVAL, "%s: member %s_indices: entry %lld is %lld, but columns are 0 to %lld",
+                        npz->parts->path, prefix, (long long)e, (long long)index, (long long)matrix->columns - 1);
         last = index > last ? index : last;
     }
     if (matrix->columns < 0)
@@ -184,8 +185,9 @@ static int check_dense(const mg_parts *parts, const csr *matrix)
     int64_t cells;
     if (__builtin_mul_overflow(matrix->rows, matrix->columns, &cells) ||
         cells / 4096 > ((int64_t)1 << 14) + matrix->entries)
-        return fail(-EINVAL, "%s: members attr_*: %lld x %lld features from %lld entries are too sparse to be held densely: "
-                             "reduce the columns",
+        return fail(-EINVAL,
+                    "%s: members attr_*: %lld x %lld features from %lld entries are too sparse to be held densely: "
+                    "reduce the columns",
                     parts->path, (long long)matrix->rows, (long long)matrix->columns, (long long)matrix->entries);
     return 0;
 }

@@ -10,7 +10,10 @@ static const char *const kinds[3][9] = {
     {"test_masks", "test_mask", "test_idx", "test_index", "test_indices", "idx_test", NULL}};
 static const char *const words[] = {"unused", "train", "validation", "test"};
 
-static int named_as_indices(const mg_npy *array) { return strstr(array->member, "idx") || strstr(array->member, "ind"); }
+static int named_as_indices(const mg_npy *array)
+{
+    return strstr(array->member, "idx") || strstr(array->member, "ind");
+}
 
 /* Integers that are a mask: as long as the items, and all 0 or 1. */
 static int is_mask(const mg_npy *array, const int64_t *values, int64_t items)
@@ -73,10 +76,9 @@ static int take_indices(mg_npz *npz, const mg_npy *array, const int64_t *values,
     for (int64_t s = 0; s < splits && !status; s++)
         for (int64_t k = 0; k < length && !status; k++) {
             int64_t item = values[s * length + k];
-            status = item >= 0 && item < npz->items
-                         ? mark(npz, array, s, item, value)
-                         : mg_npy_fail(array, "names item %lld, but items are 0 to %lld", (long long)item,
-                                       (long long)npz->items - 1);
+            status = item >= 0 && item < npz->items ? mark(npz, array, s, item, value)
+                                                    : mg_npy_fail(array, "names item %lld, but items are 0 to %lld",
+                                                                  (long long)item, (long long)npz->items - 1);
         }
     return status;
 }
@@ -87,7 +89,9 @@ static int read_kind(mg_npz *npz, int kind)
     int found = mg_npz_open(&array, npz, kinds[kind]);
     if (found <= 0)
         return found;
-    int status = array.dims == 1 || array.dims == 2 ? 0 : mg_npy_fail(&array, "has %d dimensions; 1 or 2 are needed", array.dims);
+    int status = array.dims == 1 || array.dims == 2
+                     ? 0
+                     : mg_npy_fail(&array, "has %d dimensions; 1 or 2 are needed", array.dims);
     int64_t *values = status ? NULL : allocate(array.count, sizeof *values);
     if (!status)
         status = values ? mg_npy_read_integers(values, &array) : -ENOMEM;
@@ -109,6 +113,7 @@ int mg_npz_read_split(mg_npz *npz)
     }
     for (int kind = 0; kind < 3; kind++)
         if (npz->parts->split && !found[kind])
-            mg_story_add(&npz->parts->story, "split: no member %s: no item is in %s\n", kinds[kind][0], words[kind + 1]);
+            mg_story_add(&npz->parts->story, "split: no member %s: no item is in %s\n", kinds[kind][0],
+                         words[kind + 1]);
     return 0;
 }

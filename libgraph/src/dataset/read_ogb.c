@@ -9,8 +9,8 @@
 
 typedef struct ogb {
     mg_parts *parts;
-    char *raw, *split;   /* folders; split: NULL when there is none */
-    int64_t *edge_ends;  /* [graphs] entries of edge.csv where each graph ends */
+    char *raw, *split;  /* folders; split: NULL when there is none */
+    int64_t *edge_ends; /* [graphs] entries of edge.csv where each graph ends */
 } ogb;
 
 static int is_folder(const char *path)
@@ -38,7 +38,8 @@ static int find_folders(ogb *set)
     int mixed = triplets && mg_text_exists(triplets);
     release(triplets);
     return !triplets ? -ENOMEM
-           : mixed   ? fail(-EINVAL, "%s: has triplet-type-list.csv: graphs with several kinds of nodes are not read", set->raw)
+           : mixed   ? fail(-EINVAL, "%s: has triplet-type-list.csv: graphs with several kinds of nodes are not read",
+                            set->raw)
                      : 0;
 }
 
@@ -55,7 +56,8 @@ static int read_counts(const ogb *set, const char *name, int64_t **counts, int64
     int64_t sum = 0;
     for (int64_t g = 0; g < *graphs && !status; g++)
         if ((*counts)[g] < 0 || __builtin_add_overflow(sum, (*counts)[g], &sum))
-            status = fail(-EINVAL, "%s:%lld: is %lld, which is no count", path, (long long)g + 1, (long long)(*counts)[g]);
+            status =
+                fail(-EINVAL, "%s:%lld: is %lld, which is no count", path, (long long)g + 1, (long long)(*counts)[g]);
     release(path);
     return status;
 }
@@ -120,8 +122,8 @@ static int read_edge_lines(ogb *set, mg_text *text)
         status = read_edge(set, text, graph);
     }
     if (!status && parts->edges < claimed)
-        status = fail(-EINVAL, "%s: has %lld edges, but num-edge-list.csv counts %lld", text->path, (long long)parts->edges,
-                      (long long)claimed);
+        status = fail(-EINVAL, "%s: has %lld edges, but num-edge-list.csv counts %lld", text->path,
+                      (long long)parts->edges, (long long)claimed);
     return status;
 }
 
@@ -194,7 +196,8 @@ static int read_labels(ogb *set)
     mg_parts *parts = set->parts;
     mg_matrix matrix;
     int whole = parts->level == MG_DATASET_GRAPH;
-    int found = read_matrix(&matrix, set, whole ? "graph-label" : "node-label", whole ? parts->graphs : parts->nodes, 1);
+    int found =
+        read_matrix(&matrix, set, whole ? "graph-label" : "node-label", whole ? parts->graphs : parts->nodes, 1);
     if (found <= 0)
         return found;
     parts->label_values = matrix.doubles;
@@ -213,7 +216,8 @@ static int mark(ogb *set, const char *path, const int64_t *items, int64_t count,
                         (long long)items[k], (long long)all - 1);
         uint8_t *place = &set->parts->split[items[k]];
         if (*place != MG_DATASET_UNUSED && *place != value)
-            return fail(-EINVAL, "%s:%lld: item %lld is in two parts of the split", path, (long long)k + 1, (long long)items[k]);
+            return fail(-EINVAL, "%s:%lld: item %lld is in two parts of the split", path, (long long)k + 1,
+                        (long long)items[k]);
         *place = value;
     }
     return 0;
@@ -250,7 +254,8 @@ static int find_split(ogb *set)
     if (!status && name && !train)
         status = -ENOMEM;
     if (!status && name && mg_text_exists(train)) {
-        mg_story_add(&set->parts->story, count > 1 ? "split: %s, the first of %lld\n" : "split: %s\n", name, (long long)count);
+        mg_story_add(&set->parts->story, count > 1 ? "split: %s, the first of %lld\n" : "split: %s\n", name,
+                     (long long)count);
         status = read_split(set, name);
     } else if (!status) {
         mg_story_add(&set->parts->story, "split: %s has no train.csv in its first folder: none is read\n", set->split);
@@ -288,9 +293,11 @@ static int read_all(ogb *set)
     if (!status)
         status = choose_level(set);
     if (!status)
-        status = read_features(set, "node-feat", &parts->features, &parts->feature_count, parts->nodes, "node features");
+        status =
+            read_features(set, "node-feat", &parts->features, &parts->feature_count, parts->nodes, "node features");
     if (!status)
-        status = read_features(set, "edge-feat", &parts->edge_values, &parts->edge_columns, parts->edges, "edge features");
+        status =
+            read_features(set, "edge-feat", &parts->edge_values, &parts->edge_columns, parts->edges, "edge features");
     if (!status)
         status = read_labels(set);
     return status ? status : find_split(set);

@@ -15,7 +15,10 @@ typedef struct tu {
     int64_t *graph_of; /* [nodes] from 0 */
 } tu;
 
-static char *file_path(const tu *set, const char *part) { return mg_path("%s/%s_%s.txt", set->folder, set->prefix, part); }
+static char *file_path(const tu *set, const char *part)
+{
+    return mg_path("%s/%s_%s.txt", set->folder, set->prefix, part);
+}
 
 /* The folder, or raw/ inside it; the prefix is what stands before _A.txt. */
 static int find_files(tu *set)
@@ -34,8 +37,8 @@ static int find_files(tu *set)
         if (failed)
             return failed;
         if (count > 1)
-            return fail(-EINVAL, "%s: holds %lld files *%s; a TU folder holds one dataset", set->folder, (long long)count,
-                        endings[f % 2]);
+            return fail(-EINVAL, "%s: holds %lld files *%s; a TU folder holds one dataset", set->folder,
+                        (long long)count, endings[f % 2]);
         if (set->prefix)
             set->prefix[strlen(set->prefix) - strlen(endings[f % 2])] = 0;
     }
@@ -43,7 +46,8 @@ static int find_files(tu *set)
 }
 
 /* Numbers of one optional file: 1 and the matrix, 0 when it is not there. */
-static int read_optional(mg_matrix *matrix, const tu *set, const char *part, int64_t rows, int doubles, const char *things)
+static int read_optional(mg_matrix *matrix, const tu *set, const char *part, int64_t rows, int doubles,
+                         const char *things)
 {
     char *path = file_path(set, part);
     *matrix = (mg_matrix){0};
@@ -52,8 +56,8 @@ static int read_optional(mg_matrix *matrix, const tu *set, const char *part, int
     int found = mg_text_exists(path);
     int status = !found ? 0 : doubles ? mg_text_read_doubles(matrix, path, 1) : mg_text_read_floats(matrix, path, 0);
     if (found && !status && rows >= 0 && matrix->rows != rows) {
-        status = fail(-EINVAL, "%s: has %lld lines, but there are %lld %s", path, (long long)matrix->rows, (long long)rows,
-                      things);
+        status = fail(-EINVAL, "%s: has %lld lines, but there are %lld %s", path, (long long)matrix->rows,
+                      (long long)rows, things);
         release(matrix->doubles);
         release(matrix->floats);
     }
@@ -81,7 +85,8 @@ static int read_graph_labels(tu *set)
     int has_labels = read_optional(&labels, set, "graph_labels", -1, 1, "graphs");
     if (has_labels < 0)
         return has_labels;
-    int has_attributes = read_optional(&attributes, set, "graph_attributes", has_labels ? labels.rows : -1, 1, "graphs");
+    int has_attributes =
+        read_optional(&attributes, set, "graph_attributes", has_labels ? labels.rows : -1, 1, "graphs");
     if (has_attributes < 0) {
         release(labels.doubles);
         return has_attributes;
@@ -89,8 +94,9 @@ static int read_graph_labels(tu *set)
     set->parts->graphs = -1;
     int by_attributes = has_attributes && (!has_labels || set->parts->desc->task == MG_DATASET_REGRESSION);
     if (has_labels && has_attributes) {
-        mg_story_add(&set->parts->story, "targets: %s\n", by_attributes ? "graph_attributes; graph_labels left out"
-                                                                        : "graph_labels; graph_attributes left out (task regression takes them)");
+        mg_story_add(&set->parts->story, "targets: %s\n",
+                     by_attributes ? "graph_attributes; graph_labels left out"
+                                   : "graph_labels; graph_attributes left out (task regression takes them)");
         release(by_attributes ? labels.doubles : attributes.doubles);
     }
     if (has_attributes && by_attributes) {
@@ -106,17 +112,21 @@ static int indicator_fail(const char *path, int64_t node, const char *what, int6
                 (long long)node + 1, (long long)graph, (long long)before, what);
 }
 
-/* Nodes of a graph stand together, graphs ascend from 1; graphs without nodes only where labels say that there are such. */
+/* Nodes of a graph stand together, graphs ascend from 1; graphs without nodes only where labels say that there are
+ * such. */
 static int check_indicator(const tu *set, const int64_t *indicator, int64_t nodes, const char *path)
 {
     int64_t graphs = set->parts->graphs;
     for (int64_t i = 0, before = 0; i < nodes; before = indicator[i++]) {
         if (indicator[i] < 1 || (graphs >= 0 && indicator[i] > graphs))
-            return indicator_fail(path, i, "graphs are numbered from 1 to the lines of graph_labels", indicator[i], before);
+            return indicator_fail(path, i, "graphs are numbered from 1 to the lines of graph_labels", indicator[i],
+                                  before);
         if (indicator[i] < before)
-            return indicator_fail(path, i, "nodes of a graph must stand together, graphs ascending", indicator[i], before);
+            return indicator_fail(path, i, "nodes of a graph must stand together, graphs ascending", indicator[i],
+                                  before);
         if (graphs < 0 && indicator[i] > before + 1)
-            return indicator_fail(path, i, "the graphs between have no nodes, and no graph_labels", indicator[i], before);
+            return indicator_fail(path, i, "the graphs between have no nodes, and no graph_labels", indicator[i],
+                                  before);
     }
     return 0;
 }

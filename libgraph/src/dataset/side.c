@@ -69,7 +69,8 @@ static int read_fields(table *rows, mg_text *text, char *at, char separator)
             rows->all_numbers = 0;
             *value = 0; /* a label, told by its word */
         } else {
-            return mg_text_fail(text, "column %lld is '%s', not a finite number", (long long)c + 2, mg_text_quote(buffer, field));
+            return mg_text_fail(text, "column %lld is '%s', not a finite number", (long long)c + 2,
+                                mg_text_quote(buffer, field));
         }
         if (!rows->labels && fabs(*value) > 3.4e38)
             return mg_text_fail(text, "column %lld is %g, too large for fp32", (long long)c + 2, *value);
@@ -80,13 +81,15 @@ static int read_fields(table *rows, mg_text *text, char *at, char separator)
         }
     }
     if (c < rows->columns)
-        return mg_text_fail(text, "has %lld columns; the first line has %lld", (long long)c + 1, (long long)rows->columns + 1);
+        return mg_text_fail(text, "has %lld columns; the first line has %lld", (long long)c + 1,
+                            (long long)rows->columns + 1);
     return 0;
 }
 
 static int is_header(const char *id)
 {
-    static const char *const words[] = {"id", "ids", "node", "nodes", "node_id", "nodeid", "name", "vertex", "index", "key"};
+    static const char *const words[] = {"id",     "ids",  "node",   "nodes", "node_id",
+                                        "nodeid", "name", "vertex", "index", "key"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcasecmp(id, words[i]))
             return 1;
@@ -152,7 +155,8 @@ static int rows_of_nodes(int64_t **row_of, const table *rows, int64_t nodes, mg_
         int64_t *row = &(*row_of)[rows->nodes[r]];
         if (*row >= 0) {
             text->line = rows->lines[r];
-            return mg_text_fail(text, "the node of this line was told before, in line %lld", (long long)rows->lines[*row]);
+            return mg_text_fail(text, "the node of this line was told before, in line %lld",
+                                (long long)rows->lines[*row]);
         }
         *row = r;
     }

@@ -41,7 +41,9 @@ static void split_folds(uint8_t *out, const int64_t *order, int64_t labelled, in
 {
     int64_t left = 0;
     for (int64_t k = 0; k < labelled; k++)
-        out[order[k]] = k % folds == fold ? MG_DATASET_TEST : left++ % 10 == 5 ? MG_DATASET_VALIDATION : MG_DATASET_TRAIN;
+        out[order[k]] = k % folds == fold  ? MG_DATASET_TEST
+                        : left++ % 10 == 5 ? MG_DATASET_VALIDATION
+                                           : MG_DATASET_TRAIN;
 }
 
 static int check_split(const mg_dataset *data, int64_t split, int folds, int64_t labelled)
@@ -49,8 +51,8 @@ static int check_split(const mg_dataset *data, int64_t split, int folds, int64_t
     if (split < 0)
         return fail(-EINVAL, "%s: split %lld is negative", data->name, (long long)split);
     if (folds < 0 || folds == 1 || folds > labelled)
-        return fail(-EINVAL, "%s: %d folds of %lld labelled items; folds are 2 to the number of items", data->name, folds,
-                    (long long)labelled);
+        return fail(-EINVAL, "%s: %d folds of %lld labelled items; folds are 2 to the number of items", data->name,
+                    folds, (long long)labelled);
     if (folds && split >= folds)
         return fail(-EINVAL, "%s: fold %lld of %d; folds are 0 to %d", data->name, (long long)split, folds, folds - 1);
     if (!folds && data->splits && split >= data->splits)

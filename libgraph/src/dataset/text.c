@@ -116,7 +116,9 @@ static int fill(mg_text *text)
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {
         int system = code == Z_ERRNO && errno ? errno : EINVAL;
         return fail(-system, "%s: after line %lld: %s", text->path, (long long)text->line,
-                    code == Z_ERRNO ? strerror(system) : code == Z_BUF_ERROR ? "the compressed file ends early" : message);
+                    code == Z_ERRNO       ? strerror(system)
+                    : code == Z_BUF_ERROR ? "the compressed file ends early"
+                                          : message);
     }
     text->end += got;
     return got > 0;
@@ -154,7 +156,8 @@ int mg_text_line(mg_text *text)
         end--;
     *end = 0;
     text->started = 0;
-    return memchr(text->at, 0, (size_t)(end - text->at)) ? mg_text_fail(text, "has a NUL byte: this is not a text file") : 1;
+    return memchr(text->at, 0, (size_t)(end - text->at)) ? mg_text_fail(text, "has a NUL byte: this is not a text file")
+                                                         : 1;
 }
 
 static const char *skip_blanks(const char *at) { return at + strspn(at, " \t\r"); }
@@ -226,7 +229,8 @@ static int parse_integer(int64_t *value, const char *start, char **end)
     int64_t sum = 0;
     at += *at == '-' || *at == '+';
     for (; isdigit((unsigned char)*at); at++, any = 1)
-        overflow |= __builtin_mul_overflow(sum, (int64_t)10, &sum) || __builtin_add_overflow(sum, (int64_t)(*at - '0'), &sum);
+        overflow |=
+            __builtin_mul_overflow(sum, (int64_t)10, &sum) || __builtin_add_overflow(sum, (int64_t)(*at - '0'), &sum);
     *end = (char *)at;
     *value = negative ? -sum : sum;
     return any && !overflow;

@@ -4,13 +4,13 @@
 #include <stdint.h>
 
 typedef struct mg_text {
-    char *path;    /* what was opened, with .gz where only that was there */
-    void *file;    /* gzFile, which reads plain files too */
-    char *buffer;  /* [capacity + 1] bytes begin..end are read and not yet given out */
+    char *path;   /* what was opened, with .gz where only that was there */
+    void *file;   /* gzFile, which reads plain files too */
+    char *buffer; /* [capacity + 1] bytes begin..end are read and not yet given out */
     int64_t capacity, begin, end;
-    int64_t line;  /* of `at`, from 1 */
-    char *at;      /* cursor in the current line, which ends with NUL, without its \n or \r\n */
-    int started;   /* a number of this line was read: a comma may come before the next */
+    int64_t line; /* of `at`, from 1 */
+    char *at;     /* cursor in the current line, which ends with NUL, without its \n or \r\n */
+    int started;  /* a number of this line was read: a comma may come before the next */
 } mg_text;
 
 /* path, or path.gz when only that is there. -ENOENT and the like name the path. */

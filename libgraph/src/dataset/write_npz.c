@@ -18,8 +18,8 @@ struct source {
     const mg_dataset *data;
     const void *values;
     char *const *strings;
-    int64_t width;     /* of a string */
-    uint8_t split;     /* of a mask */
+    int64_t width; /* of a string */
+    uint8_t split; /* of a mask */
     zip_error_t error;
 };
 
@@ -321,8 +321,8 @@ static void add_targets(archive *to)
 static int zip_failed(archive *to, zip_error_t *error)
 {
     int code = zip_error_code_system(error);
-    return fail(zip_error_system_type(error) == ZIP_ET_SYS && code > 0 ? -code : -EIO, "%s: cannot be written: %s", to->path,
-                zip_error_strerror(error));
+    return fail(zip_error_system_type(error) == ZIP_ET_SYS && code > 0 ? -code : -EIO, "%s: cannot be written: %s",
+                to->path, zip_error_strerror(error));
 }
 
 static int write_archive(archive *to, const char *aside)
@@ -372,8 +372,9 @@ int mg_dataset_write_npy(const char *path, const float *values, int64_t rows, in
     FILE *file = status ? NULL : fopen(aside, "wb");
     write_header(&header, type, 2, rows, columns);
     errno = 0;
-    if (!status && (!file || fwrite(header.header, 1, (size_t)header.header_bytes, file) != (size_t)header.header_bytes ||
-                    fwrite(values, sizeof(float), (size_t)count, file) != (size_t)count))
+    if (!status &&
+        (!file || fwrite(header.header, 1, (size_t)header.header_bytes, file) != (size_t)header.header_bytes ||
+         (count && fwrite(values, sizeof(float), (size_t)count, file) != (size_t)count)))
         status = -(errno ? errno : EIO);
     if (file && fclose(file) && !status)
         status = -(errno ? errno : EIO);
