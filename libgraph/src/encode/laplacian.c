@@ -246,7 +246,7 @@ int mg_graph_laplacian(float *encodings, int count, const mg_graph *graph)
     split_graph split = {0};
     if (count < 0)
         return fail(-EINVAL, "laplacian: %d eigenvectors", count);
-    if (!count)
+    if (!count || !graph->nodes)
         return 0;
     memset(encodings, 0, (size_t)graph->nodes * (size_t)count * sizeof *encodings);
     int status = split_create(&split, graph);
