@@ -95,7 +95,7 @@ static void reads_an_empty_list(void **state)
 static void reads_labels_and_features_by_id(void **state)
 {
     (void)state;
-    mg_dataset_desc desc = {.labels = file_text("l.csv", "id,label\r\nc,red\r\na,blue\r\nb,\r\nlonely,red\r\n"),
+    mg_dataset_desc desc = {.labels = file_text("l.csv", "id,label\r\nc,red\r\na,blue\r\nb,NA\r\nlonely,red\r\n"),
                             .features = file_text("f.csv", "a;1;2\nb;3;4\nlonely;5;6\n")};
     mg_dataset *data = open_with(file_text("side.edges", "a b\nb c\n"), &desc);
     assert_int_equal(data->graph->nodes, 4);

@@ -1,5 +1,6 @@
 /* OGB folders: raw/edge.csv, num-node-list.csv, num-edge-list.csv, node-feat.csv, edge-feat.csv, node-label.csv or
    graph-label.csv, each plain or .gz, and split/<name>/{train,valid,test}.csv. */
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -164,7 +165,7 @@ static int read_matrix(mg_matrix *matrix, const ogb *set, const char *name, int6
 static int all_whole(const mg_matrix *matrix)
 {
     for (int64_t i = 0; i < matrix->rows * matrix->columns; i++)
-        if (matrix->floats[i] != (float)(int64_t)matrix->floats[i])
+        if (matrix->floats[i] != floorf(matrix->floats[i]))
             return 0;
     return 1;
 }

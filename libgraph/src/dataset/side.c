@@ -170,8 +170,8 @@ static int take_labels(mg_parts *parts, const table *rows, const int64_t *row_of
     if (!rows->all_numbers) {
         char **words = allocate(parts->nodes, sizeof *words);
         for (int64_t i = 0; words && i < parts->nodes; i++) {
-            const char *word = row_of[i] < 0 ? "" : mg_names_word(&rows->words, rows->word_of[row_of[i]]);
-            words[i] = *word ? (char *)word : NULL;
+            int told = row_of[i] >= 0 && !isnan(rows->values[row_of[i]]);
+            words[i] = told ? (char *)mg_names_word(&rows->words, rows->word_of[row_of[i]]) : NULL;
         }
         parts->label_strings = words ? mg_strings_copy(words, parts->nodes) : NULL;
         release(words);
