@@ -277,6 +277,23 @@ static void large_blocks_agree(void **state)
     free(row);
 }
 
+/* Codes 3, 5 and far (6) a third each: every bit has a majority, 7, which is no code; the tile is so small that it is a
+ * patch. */
+static void a_patch_is_constant_on_a_code(void **state)
+{
+    (void)state;
+    int64_t sources[39], targets[39];
+    for (int64_t i = 1; i < 40; i++) {
+        sources[i - 1] = i <= 2 ? i - 1 : i <= 20 ? 2 : i == 21 ? 3 : 21;
+        targets[i - 1] = i;
+    }
+    mg_graph *graph = graph_of(58, 39, sources, targets, 0);
+    uint8_t *expected = reference_codes(graph, 5);
+    check_tiles("thirds", graph, 5, expected, 0, 1);
+    free(expected);
+    mg_graph_destroy(graph);
+}
+
 static void same_bytes_for_any_threads(void **state)
 {
     (void)state;
@@ -376,9 +393,13 @@ static void refuses_what_is_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_a_queue_per_node), cmocka_unit_test(agrees_by_every_backend),
-        cmocka_unit_test(agrees_at_all_depths),         cmocka_unit_test(large_blocks_agree),
-        cmocka_unit_test(same_bytes_for_any_threads),   cmocka_unit_test(survives_any_allocation_failing),
+        cmocka_unit_test(agrees_with_a_queue_per_node),
+        cmocka_unit_test(agrees_by_every_backend),
+        cmocka_unit_test(agrees_at_all_depths),
+        cmocka_unit_test(large_blocks_agree),
+        cmocka_unit_test(a_patch_is_constant_on_a_code),
+        cmocka_unit_test(same_bytes_for_any_threads),
+        cmocka_unit_test(survives_any_allocation_failing),
         cmocka_unit_test(refuses_what_is_out_of_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static void scale_weights(idx_t *scaled, const int64_t *weights, int64_t nodes, 
     double sum = 0;
     for (int64_t i = 0; i < nodes; i++)
         sum += (double)weights[i];
-    double scale = sum > limit / 2 ? (limit / 2) / sum : 1, share = sum * scale / parts;
+    double scale = sum > limit ? (limit - (double)nodes) / sum : 1, share = sum * scale / parts;
     for (int64_t i = 0; i < nodes; i++) {
         double weight = (double)weights[i] * scale;
         weight = weight < share ? weight : share;
