@@ -328,14 +328,15 @@ char *mg_text_field(char **at, char separator)
 int mg_text_is_number(double *value, const char *word)
 {
     static const char *const missing[] = {"", "nan", "na", "null", "none", "?"};
-    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
-        if (!strcasecmp(word, missing[i])) {
-            *value = NAN;
-            return 1;
-        }
     char *end;
     *value = parse_real(word, &end);
-    return end != word && !*end && isfinite(*value);
+    if (end != word && !*end)
+        return isfinite(*value);
+    *value = NAN;
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        if (!strcasecmp(word, missing[i]))
+            return 1;
+    return 0;
 }
 
 int mg_text_is_integer(int64_t *value, const char *word)
