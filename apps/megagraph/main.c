@@ -34,7 +34,8 @@ static int refuse(const char *word)
 
 int main(int count, char **arguments)
 {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error, said by the one who writes */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe and a file size limit are write errors, said by the one who writes */
+    signal(SIGXFSZ, SIG_IGN);
     if (count < 2)
         return help(stderr);
     if (!strcmp(arguments[1], "--help") || !strcmp(arguments[1], "-h") || !strcmp(arguments[1], "help"))

@@ -252,7 +252,7 @@ static int set_number(mg_config *config, const char *where, const mg_option *opt
     int64_t whole = (int64_t)(fabs(real) < 9.2e18 ? real : 0);
     if (end != text && option->type == MG_OPTION_INTEGER && !strpbrk(text, ".eExX"))
         whole = strtoll(text, &end, 10);
-    if (end == text || *end || errno == ERANGE || !isfinite(real) || (option->type == MG_OPTION_INTEGER && real != (double)whole))
+    if (end == text || *end || errno == ERANGE || strpbrk(text, "xX") || !isfinite(real) || (option->type == MG_OPTION_INTEGER && real != (double)whole))
         return fail(-EINVAL, "%s: %s is '%.60s': %s is expected%s", where, option->key, text, kind, other);
     if (!(real >= option->least && real <= option->most))
         return fail(-EINVAL, "%s: %s is %.60s: it must be from %.12g to %.12g%s", where, option->key, text, option->least,
@@ -298,6 +298,16 @@ int mg_options_set(mg_config *config, const char *where, const char *key, const 
     return status;
 }
 
+/* The shortest text that reads back the same. */
+static void print_real(char *text, size_t bytes, double value)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, bytes, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+}
+
 void mg_options_print(char *text, size_t bytes, const mg_config *config, const mg_option *option)
 {
     const void *value = field(config, option);
@@ -309,17 +319,9 @@ void mg_options_print(char *text, size_t bytes, const mg_config *config, const m
     else if (option->is_auto && (is_real ? isnan(*(const double *)value) : *(const int64_t *)value == MG_AUTO))
         snprintf(text, bytes, "auto");
     else if (is_real)
-        snprintf(text, bytes, "%.17g", *(const double *)value);
+        print_real(text, bytes, *(const double *)value);
     else
         snprintf(text, bytes, "%lld", (long long)*(const int64_t *)value);
-    if (is_real && strtod(text, NULL) == strtod(text, NULL)) { /* the shortest text that reads back the same */
-        double exact = strtod(text, NULL);
-        for (int digits = 1; digits < 17 && strcmp(text, "auto"); digits++) {
-            snprintf(text, bytes, "%.*g", digits, exact);
-            if (strtod(text, NULL) == exact)
-                break;
-        }
-    }
 }
 
 const char *mg_options_word(const mg_config *config, const char *key)

@@ -169,6 +169,8 @@ static int trainer_open(trainer *t, const mg_training *in)
         return status;
     int found = mg_checkpoint_open(&t->state, in->run);
     status = found == -ENOENT ? start_fresh(t) : found ? found : start_resumed(t);
+    if (!status) /* only now: what is refused leaves the run as it was */
+        status = mg_run_describe(in->run, in->config);
     t->state.finished = is_finished(t);
     return status ? status : mg_log_open(&t->log, in->run, t->state.log_bytes);
 }
@@ -287,6 +289,8 @@ static int learn_unit(trainer *t, const mg_unit *unit, double scale, double *los
     if (!status)
         status = relay(mg_model_forward(t->model, t->parameters, t->runner.pass, &unit->view, &step, t->runner.outputs),
                        mg_model_last_error());
+    if (!status) /* rows that are no training items have gradient 0: the loss leaves them alone */
+        memset(t->doutputs, 0, (size_t)(unit->rows * problem->outputs) * sizeof(float));
     if (!status)
         status = relay(mg_model_loss_sum(&sum, &weight, t->doutputs, t->model, problem->loss, t->runner.outputs, truth.rows,
                                          truth.count, truth.labels, truth.targets, problem->class_weights, scale),

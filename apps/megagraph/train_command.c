@@ -145,7 +145,7 @@ static int prepare(session *s)
         status = list_children(s);
     if (!status)
         status = mg_units_create(&s->units, s->data, &s->config, &s->cache);
-    if (!status)
+    if (!status && s->count > 1 && !s->resumed)
         status = mg_run_describe(s->run, &s->config);
     if (!status)
         mg_progress_say("model %s, %lld layers of %lld, distance %lld, far %s, codes held as %s; prepared in %s",
@@ -165,8 +165,6 @@ static int train_child(mg_summary *summary, session *s, const child *one, const 
     config.seeds = 1;
     snprintf(config.data.folds ? config.data.fold : config.data.split, MG_TEXT_BYTES, "%lld", (long long)one->split);
     int status = mg_files_make_folder(folder);
-    if (!status)
-        status = mg_run_describe(folder, &config);
     if (!status)
         status = mg_problem_create(&problem, s->data, &config, one->split);
     if (!status)
@@ -198,6 +196,8 @@ static int train_children(session *s)
         if (!status)
             report_one(&summaries[c], title);
     }
+    if (s->resumed && (!status || status == -ECANCELED) && mg_run_describe(s->run, &s->config))
+        status = status ? status : -EIO;
     if (!status)
         status = mg_summary_write_all(s->run, summaries, names, s->count);
     if (!status) {

@@ -1,0 +1,114 @@
+/* Stopped and gone on: the same bytes as if it had never stopped. */
+#include <signal.h>
+
+#include "program.h"
+
+static const char small[] = "--set model.hidden=16 model.layers=1 model.heads=2 train.schedule=constant";
+
+static void same_checkpoints(const char *a, const char *b)
+{
+    static const char *const files[] = {"model", "state"};
+    char first[256], second[256];
+    for (int f = 0; f < 2; f++) {
+        snprintf(first, sizeof first, "%s/checkpoint/%s.safetensors", a, files[f]);
+        snprintf(second, sizeof second, "%s/checkpoint/%s.safetensors", b, files[f]);
+        if (!program_same(first, second))
+            fail_msg("%s and %s differ", first, second);
+    }
+}
+
+static void ten_steps_are_five_and_five(void **state)
+{
+    (void)state;
+    program_works("generate sbm --out sbm.npz --nodes 150 --blocks 3 --features 6");
+    program_works("train --data sbm.npz --out ten %s train.epochs=10", small);
+    program_works("train --data sbm.npz --out five %s train.epochs=5", small);
+    program_works("train --resume five --set train.epochs=10");
+    same_checkpoints("ten", "five");
+    assert_int_equal(program_lines("five/log.jsonl"), program_lines("ten/log.jsonl"));
+    assert_true(program_number("five/summary.json", "test") == program_number("ten/summary.json", "test"));
+    assert_true(program_number("five/summary.json", "best_epoch") == program_number("ten/summary.json", "best_epoch"));
+    program_works("train --resume ten"); /* nothing is left to do */
+    same_checkpoints("ten", "five");
+}
+
+static void interrupted_goes_on(void **state)
+{
+    (void)state;
+    program_works("train --data sbm.npz --out whole %s train.epochs=60", small);
+    int status = program_interrupted("cut/log.jsonl", 9, "train --data sbm.npz --out cut %s train.epochs=60", small);
+    assert_int_equal(status, 130);
+    assert_non_null(strstr(program_said, "megagraph train --resume cut"));
+    assert_true(program_lines("cut/log.jsonl") < program_lines("whole/log.jsonl"));
+    program_works("train --resume cut");
+    same_checkpoints("whole", "cut");
+    assert_int_equal(program_lines("cut/log.jsonl"), program_lines("whole/log.jsonl"));
+}
+
+/* Graph batches: stopped in the middle of an epoch. */
+static void interrupted_inside_an_epoch(void **state)
+{
+    (void)state;
+    const char *batches = "train.epochs=6 train.batch_graphs=2 train.accumulate=2";
+    program_works("generate graphs --out graphs.npz --graphs 50 --nodes 8");
+    program_works("train --data graphs.npz --out g-whole %s %s", small, batches);
+    assert_int_equal(program_interrupted("g-cut/log.jsonl", 12, "train --data graphs.npz --out g-cut %s %s", small, batches), 130);
+    program_works("train --resume g-cut");
+    same_checkpoints("g-whole", "g-cut");
+    assert_int_equal(program_lines("g-cut/log.jsonl"), program_lines("g-whole/log.jsonl"));
+}
+
+static void several_runs_go_on(void **state)
+{
+    (void)state;
+    program_works("train --data sbm.npz --out s-whole --seeds 3 %s train.epochs=30", small);
+    assert_int_equal(program_interrupted("s-cut/seed-1/log.jsonl", 5, "train --data sbm.npz --out s-cut --seeds 3 %s train.epochs=30", small), 130);
+    program_works("train --resume s-cut");
+    same_checkpoints("s-whole/seed-0", "s-cut/seed-0");
+    same_checkpoints("s-whole/seed-1", "s-cut/seed-1");
+    same_checkpoints("s-whole/seed-2", "s-cut/seed-2");
+    assert_true(program_number("s-whole/summary.json", "test") == program_number("s-cut/summary.json", "test"));
+}
+
+/* Killed without warning: goes on from the last checkpoint, with the log cut to it. */
+static void killed_goes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(system("(exec " MEGAGRAPH_PROGRAM " train --data sbm.npz --out killed --set model.hidden=16 model.layers=1 "
+                            "model.heads=2 train.schedule=constant train.epochs=60 >stdout 2>stderr) & child=$!\n"
+                            "for i in $(seq 600); do [ -s killed/checkpoint/manifest.json ] && "
+                            "[ $(wc -l <killed/log.jsonl) -gt 8 ] && break; sleep 0.05; done; kill -9 $child; wait $child; true"), 0);
+    program_works("train --resume killed");
+    same_checkpoints("whole", "killed");
+    assert_int_equal(program_lines("killed/log.jsonl"), program_lines("whole/log.jsonl"));
+}
+
+static void another_dataset_is_refused(void **state)
+{
+    (void)state;
+    program_works("generate sbm --out other.npz --nodes 150 --blocks 3 --features 6 --seed 9");
+    assert_int_equal(system("cp -r ten other-model && cp -r ten other-data"), 0);
+    program_refuses("the model expects", "train --resume other-model --set model.hidden=32 train.epochs=11");
+    program_refuses("hash", "train --resume other-data --data other.npz --set train.epochs=11");
+    assert_int_equal(system("diff -r ten other-model && diff -r ten other-data"), 0);
+    program_works("predict --run ten --data other.npz --out other.csv"); /* but it may be predicted */
+}
+
+static void damage_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(system("cp -r ten bad && truncate -s -1 bad/checkpoint/state.safetensors"), 0);
+    program_refuses("state.safetensors", "train --resume bad --set train.epochs=20");
+    program_refuses("bytes are expected", "predict --run bad --out p.csv");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ten_steps_are_five_and_five), cmocka_unit_test(interrupted_goes_on),
+        cmocka_unit_test(interrupted_inside_an_epoch), cmocka_unit_test(several_runs_go_on),
+        cmocka_unit_test(killed_goes_on),              cmocka_unit_test(another_dataset_is_refused),
+        cmocka_unit_test(damage_is_named),
+    };
+    return cmocka_run_group_tests(tests, program_setup, program_teardown);
+}
