@@ -157,7 +157,8 @@ MG_GRAPH_API void mg_graph_tiles_destroy(mg_graph_tiles *tiles);
 MG_GRAPH_API int64_t mg_graph_tiles_bytes(const mg_graph_tiles *tiles); /* of all its arrays */
 
 /* Edges of one shortest path per near pair, the same one every time (the lowest predecessor): for pair p of near,
-   edges[starts[p] .. starts[p+1]) are entries of graph->columns from i to j; empty where i = j. O(near pairs x D). */
+   edges[starts[p] .. starts[p+1]) are entries of graph->columns from i to j; empty where i = j and for pairs with a virtual
+   token (codes above D). O(near pairs x D) memory. -EINVAL: near was not made from this graph. */
 typedef struct mg_graph_paths {
     int64_t pairs, steps;
     int64_t *starts; /* [pairs + 1] */
@@ -170,13 +171,15 @@ MG_GRAPH_API void mg_graph_paths_destroy(mg_graph_paths *paths);
 
 /* Entries of each row, self loops aside. */
 MG_GRAPH_API int mg_graph_degrees(int32_t *degrees, const mg_graph *graph);
-/* The `count` non-trivial eigenvectors of smallest eigenvalue of I - D^-1/2 A D^-1/2 of the symmetrised graph, for each
-   connected component by itself, unit length within it; sign: the entry of largest magnitude (ties: the first) is positive. Zeros where a component has
-   too few nodes. encodings[nodes][count]. (Dwivedi and Bresson 2021, section 2.2.) -EIO with ARPACK's code when it fails. */
+/* The `count` non-trivial eigenvectors of smallest eigenvalue of I - D^-1/2 A D^-1/2 of the symmetrised graph, self loops
+   aside, for each connected component by itself, unit length within it; sign: the entry of largest magnitude (ties, within
+   1e-5 of it: the first) is positive. Zeros where a component has too few nodes. encodings[nodes][count]. (Dwivedi and
+   Bresson 2021, section 2.2.) -EIO with ARPACK's code when it fails. ARPACK is serialised. The bytes are the same every time
+   with the same BLAS; one that splits its sums by its own number of threads may change the last digits. */
 MG_GRAPH_API int mg_graph_laplacian(float *encodings, int count, const mg_graph *graph);
-/* Probability that a random walk is back at its start after 1..count steps (Dwivedi et al. 2022, section 3.2); nodes
-   without edges: 0. Exact, by blocks of sources; encodings[nodes][count]. O(count x nodes x edges / block) time: on large
-   graphs use few steps. */
+/* Probability that a random walk along the rows, self loops too, is back at its start after 1..count steps (Dwivedi et al.
+   2022, section 3.2); nodes without edges: 0. Exact, by blocks of 32 sources; encodings[nodes][count]. Time O(count x nodes x
+   edges), half of it on symmetric graphs, less where few nodes are reached; 266 bytes x nodes of memory per thread. */
 MG_GRAPH_API int mg_graph_random_walk(float *encodings, int count, const mg_graph *graph);
 
 /* --- generators --- */
