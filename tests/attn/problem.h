@@ -84,8 +84,8 @@ int64_t stream_calls(const encoded *e); /* so far */
 /* Each plan of `backend`, asserted to succeed. */
 mg_attn_plan *plan_make(const mg_attn_map *map, const char *backend);
 
-/* Fails unless each result is near (largest error <= tolerance * max(largest expected value, 1e-2)) or the same in
-   every bit. `what` and the backend are in the message. */
+/* Fails unless each result is near (largest error <= tolerance * max(largest expected value, 1e-2; for dtable, the sum
+   of very many, 3e-2 x rows)) or the same in every bit. `what` and the backend are in the message. */
 void result_near(const char *what, const result *actual, const result *expected, double tolerance);
 void result_same(const char *what, const result *actual, const result *expected);
 /* Runs the problem on every tiled backend and compares with the reference. */

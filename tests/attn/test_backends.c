@@ -201,7 +201,7 @@ static void stream_that_gives_up_cancels_the_call(void **state)
             int64_t bytes = mg_attn_workspace_bytes(plan, &call, 1) + mg_attn_workspace_bytes(plan, &call, 0);
             assert_int_equal(posix_memalign(&call.workspace, 64, (size_t)bytes + 1), 0);
             assert_int_equal(mg_attn_forward(plan, &call), -ECANCELED);
-            assert_error_says("5");
+            assert_error_says("stream");
             assert_int_equal(mg_attn_backward(plan, &call), -ECANCELED);
             free(call.workspace);
             mg_attn_plan_destroy(plan);

@@ -272,7 +272,7 @@ static void case_13_every_dim(void **state)
                                             .value_dim = 257 - dim,
                                             .kind = MG_ATTN_DENSE,
                                             .with = TABLE});
-        compare_backends(what, p, 1e-5);
+        compare_backends(what, p, 3e-5); /* dtable: few rows, of values with up to 256 terms */
         problem_free(p);
     }
 }

@@ -1,0 +1,14 @@
+/* The kernels' exponential on an array, compiled once per instruction set like the kernels themselves. */
+#include "lanes.h"
+
+#define NAME2(isa) test_exponential_##isa
+#define NAME(isa) NAME2(isa)
+
+void NAME(MG_ISA)(float *to, const float *from, int64_t count);
+
+/* count is a multiple of 16. */
+void NAME(MG_ISA)(float *to, const float *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += LANES)
+        store(to + i, exponential(load(from + i)));
+}
