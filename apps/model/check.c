@@ -171,6 +171,23 @@ static int check_paths(const mg_model_desc *desc, const mg_model_batch *batch)
     return 0;
 }
 
+static int check_plan(const mg_model_desc *desc, const mg_model_batch *batch)
+{
+    mg_attn_plan_info info;
+    if (!batch->plan)
+        return fail(-EINVAL, "batch: plan is not given, but the model has attention");
+    mg_attn_plan_describe(&info, batch->plan);
+    if (info.queries != batch->tokens || info.keys != batch->tokens)
+        return fail(-EINVAL, "batch: the plan has %lld queries and %lld keys, but there are %lld tokens",
+                    (long long)info.queries, (long long)info.keys, (long long)batch->tokens);
+    if (desc->codes && info.codes != desc->codes)
+        return fail(-EINVAL, "batch: the plan's map has %d codes, but the model's table has %d", info.codes, desc->codes);
+    if (desc->path_steps && info.map_pairs != batch->near->pairs)
+        return fail(-EINVAL, "batch: the plan's map lists %lld pairs, but near has %lld", (long long)info.map_pairs,
+                    (long long)batch->near->pairs);
+    return 0;
+}
+
 int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch)
 {
     const mg_model_desc *desc = &model->desc;
@@ -181,7 +198,7 @@ int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch)
         status = check_graph(desc, batch);
     if (!status && desc->path_steps)
         status = check_paths(desc, batch);
-    if (!status && desc->heads && !batch->plan)
-        return fail(-EINVAL, "batch: plan is not given, but the model has attention");
+    if (!status && desc->heads)
+        status = check_plan(desc, batch);
     return status;
 }

@@ -190,7 +190,7 @@ static void make_plan(problem *p)
 
 /* --- all of it --- */
 
-problem *problem_create(const problem_setup *setup)
+static problem *start(const problem_setup *setup)
 {
     static int64_t serial;
     problem *p = zeros(1, sizeof *p);
@@ -202,17 +202,94 @@ problem *problem_create(const problem_setup *setup)
     if (status)
         fail_msg("model: %s", mg_model_last_error());
     make_segments(p);
-    make_graph(p);
-    make_inputs(p);
+    return p;
+}
+
+static void finish(problem *p)
+{
     int *distance = all_distances(p);
     make_codes(p, distance);
     make_near(p, distance);
     free(distance);
     make_plan(p);
-    p->rows = setup->desc.readout == MG_MODEL_NODES ? p->batch.tokens : p->batch.graphs;
-    p->weights = random_floats(p->rows * setup->desc.outputs, setup->seed + 6, 1);
-    p->parameters = random_floats(mg_model_parameter_count(p->model), setup->seed + 7, 0.5f);
+    p->rows = p->setup.desc.readout == MG_MODEL_NODES ? p->batch.tokens : p->batch.graphs;
+    p->weights = random_floats(p->rows * p->setup.desc.outputs, p->setup.seed + 6, 1);
+    p->parameters = random_floats(mg_model_parameter_count(p->model), p->setup.seed + 7, 0.5f);
+}
+
+problem *problem_create(const problem_setup *setup)
+{
+    problem *p = start(setup);
+    make_graph(p);
+    make_inputs(p);
+    finish(p);
     return p;
+}
+
+static void random_order(const problem *p, int32_t *order)
+{
+    for (int64_t t = 0; t < p->batch.tokens; t++)
+        order[t] = (int32_t)t;
+    for (int64_t g = 0; g < p->batch.graphs; g++)
+        for (int64_t k = p->setup.nodes[g] - 1; k > 0; k--) {
+            int64_t other = (int64_t)(test_random_bits(99, (uint64_t)(g * 65536 + k)) % (uint64_t)(k + 1));
+            int32_t *a = order + p->batch.segments[g] + k, *b = order + p->batch.segments[g] + other, kept = *a;
+            *a = *b;
+            *b = kept;
+        }
+}
+
+static int64_t entry_of(const mg_graph *graph, int64_t i, int64_t j)
+{
+    int64_t e = graph->starts[i];
+    while (graph->columns[e] != j)
+        e++;
+    return e;
+}
+
+/* Rows of `columns` floats in the new order. */
+static float *reordered(const float *rows, int64_t columns, const int32_t *order, int64_t count)
+{
+    float *to = zeros(count * columns, sizeof *to);
+    for (int64_t t = 0; t < count; t++)
+        memcpy(to + t * columns, rows + order[t] * columns, (size_t)columns * sizeof *to);
+    return to;
+}
+
+problem *problem_permuted(const problem *p, int32_t *order)
+{
+    const mg_model_desc *desc = &p->setup.desc;
+    problem *q = start(&p->setup);
+    int64_t tokens = p->batch.tokens;
+    uint32_t *ids = zeros(tokens, sizeof *ids);
+    int32_t *degrees = zeros(tokens, sizeof *degrees);
+    mg_graph *graph;
+    random_order(p, order);
+    assert_int_equal(mg_graph_permute(&graph, p->batch.graph, order), 0);
+    for (int64_t t = 0; t < tokens; t++) {
+        ids[t] = p->batch.ids[order[t]];
+        degrees[t] = p->batch.degrees[order[t]];
+    }
+    float *edges = zeros(graph->edges * desc->edge_inputs, sizeof *edges);
+    for (int64_t i = 0; i < tokens; i++)
+        for (int64_t e = graph->starts[i]; e < graph->starts[i + 1]; e++)
+            for (int64_t f = 0; f < desc->edge_inputs; f++)
+                edges[e * desc->edge_inputs + f] =
+                    p->batch.edge_features[entry_of(p->batch.graph, order[i], order[graph->columns[e]]) * desc->edge_inputs + f];
+    q->batch.graph = graph;
+    q->batch.ids = ids;
+    q->batch.degrees = degrees;
+    q->batch.edge_features = edges;
+    q->batch.features = reordered(p->batch.features, desc->inputs, order, tokens);
+    q->batch.laplacian = reordered(p->batch.laplacian, desc->laplacian, order, tokens);
+    q->batch.random_walk = reordered(p->batch.random_walk, desc->random_walk, order, tokens);
+    finish(q);
+    if (desc->readout == MG_MODEL_NODES) {
+        float *weights = reordered(p->weights, desc->outputs, order, tokens);
+        free(q->weights);
+        q->weights = weights;
+    }
+    return q;
 }
 
 void problem_destroy(problem *p)

@@ -33,8 +33,9 @@ typedef struct problem {
 
 problem *problem_create(const problem_setup *setup);
 void problem_destroy(problem *p);
-/* The same problem with its tokens reordered inside each graph (virtual ones stay last): token t is old token order[t]. */
-problem *problem_permuted(const problem *p, int64_t *order);
+/* The same problem with each graph's nodes in another order: token t is the other's token order[t] (written; [tokens]).
+   Not for edge paths, which depend on the order. */
+problem *problem_permuted(const problem *p, int32_t *order);
 
 /* Outputs (and gradients when not NULL) of the model under test. */
 void problem_run(const problem *p, const mg_model_step *step, float *outputs, float *gradients);

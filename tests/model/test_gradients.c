@@ -3,8 +3,8 @@
 #include "support/test.h"
 
 static const int64_t packed[] = {5, 1, 4, 0};
-static const mg_model_step dropping = {.training = 1, .seed = 0x123456789abcdefu, .step = 5};
-static const mg_model_step plain = {.training = 1};
+static const mg_model_step dropping = {.training = 1, .seed = 0x123456789abcdefu, .step = 5, .threads = 1};
+static const mg_model_step plain = {.training = 1, .threads = 1};
 
 static double *widened(const problem *p)
 {

@@ -1,9 +1,9 @@
-/* Kernels on lists of neighbours. Each works on one row and `blocks` x 16 columns at a time, whose sums stay in registers
+/* Kernels on lists of neighbours. Each works on one row and `blocks` vectors of columns at a time, whose sums stay in registers
  * while the list runs by; what an edge needs (projection of its features, gate) is made again and never stored. */
 #include "../kernels.h"
 #include "lanes.h"
 
-/* Runs call with (c, n, blocks): columns [c, c + n), first as many whole blocks of `most` x 16 as fit, then 16 by 16. */
+/* Runs call with (c, n, blocks): columns [c, c + n), first `most` whole vectors at a time, then one by one. */
 #define BY_COLUMNS(columns, most, call)                                                                                \
     do {                                                                                                               \
         int64_t c = 0;                                                                                                 \
@@ -92,7 +92,7 @@ INLINE void gine_block(float *u, const float *h, float self, const mg_model_list
             add_features(message, lists, features_of(lists, e), columns, c, n, blocks);
         UNROLL
         for (int b = 0; b < blocks; b++)
-            sum[b] += choose(message[b] <= 0, splat(0), message[b]);
+            sum[b] += positive(message[b]);
     }
     UNROLL
     for (int b = 0; b < blocks; b++)
@@ -128,7 +128,7 @@ INLINE vec gine_backward_block(float *dh, float *dweight, const float *du, const
             add_features(message, lists, features_of(lists, e), columns, c, n, blocks);
         UNROLL
         for (int b = 0; b < blocks; b++) {
-            d[b] = choose(message[b] <= 0, splat(0), load_some(from + b * LANES, n - b * LANES));
+            d[b] = where_positive(message[b], load_some(from + b * LANES, n - b * LANES));
             sum[b] += d[b];
         }
         if (lists->features)

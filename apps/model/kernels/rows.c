@@ -7,8 +7,9 @@
 /* x with all lanes from n on 0. */
 INLINE vec first_lanes(vec x, int64_t n)
 {
-    const ivec index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return n >= LANES ? x : choose(index < (int32_t)n, x, splat(0));
+    for (int64_t i = n; i < LANES; i++)
+        x[i] = 0;
+    return x;
 }
 
 /* --- layer norm --- */
@@ -154,63 +155,91 @@ static void logistic(float *p, const float *x, int64_t count)
         store_some(p + i, sigmoid(load_some(x + i, count - i)), count - i);
 }
 
+static float largest(const float *x, int64_t count)
+{
+    vec most = splat(x[0]);
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        most = larger(load(x + i), most);
+    float all = x[0];
+    for (int lane = 0; lane < LANES; lane++)
+        all = most[lane] > all ? most[lane] : all;
+    for (; i < count; i++)
+        all = x[i] > all ? x[i] : all;
+    return all;
+}
+
 static float softmax_row(float *p, float *most, const float *x, int64_t count)
 {
-    float largest = x[0];
-    for (int64_t i = 1; i < count; i++)
-        largest = x[i] > largest ? x[i] : largest;
     vec sum = splat(0);
+    *most = largest(x, count);
     for (int64_t i = 0; i < count; i += LANES) {
-        vec e = exponential(load_some(x + i, count - i) - largest);
+        vec e = exponential(load_some(x + i, count - i) - *most);
         sum += first_lanes(e, count - i);
         store_some(p + i, e, count - i);
     }
-    float all = total(sum);
+    float all = total(sum), share = 1 / all;
     for (int64_t i = 0; i < count; i++)
-        p[i] /= all;
-    *most = largest;
+        p[i] *= share;
     return logf(all);
 }
 
 /* --- dropout --- */
 
-INLINE void multiply(uvec *high, uvec *low, uvec x, uint32_t by)
-{
+/* Counters in the low halves of 64-bit lanes; high halves hold anything. */
 #if defined(__AVX512F__)
-    __m512i factor = _mm512_set1_epi64((int64_t)by), even = _mm512_mul_epu32((__m512i)x, factor);
-    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)x, 32), factor);
-    *low = (uvec)_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-    *high = (uvec)_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
+enum { COUNTERS = 8 };
+typedef uint64_t wide __attribute__((vector_size(64)));
+INLINE wide multiply(wide x, uint32_t by) { return (wide)_mm512_mul_epu32((__m512i)x, _mm512_set1_epi64((int64_t)by)); }
+#elif defined(__AVX2__)
+enum { COUNTERS = 4 };
+typedef uint64_t wide __attribute__((vector_size(32)));
+INLINE wide multiply(wide x, uint32_t by) { return (wide)_mm256_mul_epu32((__m256i)x, _mm256_set1_epi64x((int64_t)by)); }
 #else
-    for (int i = 0; i < LANES; i++) {
-        uint64_t product = (uint64_t)x[i] * by;
-        (*low)[i] = (uint32_t)product;
-        (*high)[i] = (uint32_t)(product >> 32);
-    }
+enum { COUNTERS = 2 };
+typedef uint64_t wide __attribute__((vector_size(16)));
+INLINE wide multiply(wide x, uint32_t by) { return (x & 0xFFFFFFFFu) * by; }
 #endif
-}
 
-/* Philox 4x32-10 (libattn/src/philox.h) of 16 counters {ids, quads, site, step} at once; words[4 lane + word]. */
-INLINE void philox(uint32_t words[4 * LANES], uvec ids, uvec quads, const mg_model_mask *mask)
+/* Philox 4x32-10 (libattn/src/philox.h) of QUADS counters {ids, quads, site, step}; words[4 i + word]. */
+enum { QUADS = 16, PARTS = QUADS / COUNTERS };
+INLINE void philox(uint32_t words[4 * QUADS], const uint32_t ids[QUADS], const uint32_t quads[QUADS],
+                   const mg_model_mask *mask)
 {
-    uvec x0 = ids, x1 = quads, x2 = mask->site - (uvec){0}, x3 = mask->step - (uvec){0};
+    uint64_t x[4][QUADS];
+    wide x0[PARTS], x1[PARTS], x2[PARTS], x3[PARTS];
+    for (int i = 0; i < QUADS; i++) {
+        x[0][i] = ids[i];
+        x[1][i] = quads[i];
+    }
+    memcpy(x0, x[0], sizeof x0);
+    memcpy(x1, x[1], sizeof x1);
+    for (int p = 0; p < PARTS; p++) {
+        x2[p] = mask->site - (wide){0};
+        x3[p] = mask->step - (wide){0};
+    }
     uint32_t k0 = mask->key[0], k1 = mask->key[1];
     for (int round = 0; round < 10; round++) {
-        uvec a_high, a_low, b_high, b_low;
-        multiply(&a_high, &a_low, x0, 0xD2511F53u);
-        multiply(&b_high, &b_low, x2, 0xCD9E8D57u);
-        x0 = b_high ^ x1 ^ k0;
-        x1 = b_low;
-        x2 = a_high ^ x3 ^ k1;
-        x3 = a_low;
+        UNROLL
+        for (int p = 0; p < PARTS; p++) {
+            wide a = multiply(x0[p], 0xD2511F53u), b = multiply(x2[p], 0xCD9E8D57u);
+            x0[p] = (b >> 32) ^ x1[p] ^ k0;
+            x1[p] = b;
+            x2[p] = (a >> 32) ^ x3[p] ^ k1;
+            x3[p] = a;
+        }
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    for (int i = 0; i < LANES; i++) {
-        words[4 * i] = x0[i];
-        words[4 * i + 1] = x1[i];
-        words[4 * i + 2] = x2[i];
-        words[4 * i + 3] = x3[i];
+    memcpy(x[0], x0, sizeof x0);
+    memcpy(x[1], x1, sizeof x1);
+    memcpy(x[2], x2, sizeof x2);
+    memcpy(x[3], x3, sizeof x3);
+    for (int i = 0; i < QUADS; i++) {
+        words[4 * i] = (uint32_t)x[0][i];
+        words[4 * i + 1] = (uint32_t)x[1][i];
+        words[4 * i + 2] = (uint32_t)x[2][i];
+        words[4 * i + 3] = (uint32_t)x[3][i];
     }
 }
 
@@ -222,50 +251,27 @@ INLINE void drop(float *restrict y, const uint32_t *restrict words, int64_t coun
         y[c] = words[c] < threshold ? 0 : y[c] * scale;
 }
 
-/* Rows of 64 columns and more: 16 quads of one row at a time. */
-static void dropout_wide(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
-                         const mg_model_mask *mask)
+/* As many rows at a time as 16 quads hold; of longer rows 64 columns at a time. */
+static void dropout(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns, const mg_model_mask *mask)
 {
-    const uvec index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    uint32_t words[4 * LANES];
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < columns; c += 4 * LANES) {
-            int64_t n = columns - c < 4 * LANES ? columns - c : 4 * LANES;
-            philox(words, ids[i] - (uvec){0}, index + (uint32_t)((first + c) / 4), mask);
-            if (n == 4 * LANES)
-                drop(y + i * columns + c, words, 4 * LANES, mask);
-            else
-                drop(y + i * columns + c, words, n, mask);
-        }
-}
-
-/* Shorter rows: as many as 16 quads hold. */
-static void dropout_narrow(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
-                           const mg_model_mask *mask)
-{
-    int64_t quads = (columns + 3) / 4, at_once = LANES / quads;
-    uint32_t words[4 * LANES];
-    for (int64_t i = 0; i < rows; i += at_once) {
-        int64_t n = rows - i < at_once ? rows - i : at_once;
-        uvec id = {0}, quad = {0};
-        for (int64_t r = 0; r < n; r++)
-            for (int64_t q = 0; q < quads; q++) {
-                id[r * quads + q] = ids[i + r];
-                quad[r * quads + q] = (uint32_t)(first / 4 + q);
-            }
-        philox(words, id, quad, mask);
-        for (int64_t r = 0; r < n; r++)
-            drop(y + (i + r) * columns, words + 4 * r * quads, columns, mask);
+    uint32_t words[4 * QUADS], id[QUADS], quad[QUADS], row_of[QUADS], quad_of[QUADS];
+    int64_t row_quads = (columns + 3) / 4, width = row_quads < QUADS ? row_quads : QUADS;
+    int64_t at_once = columns ? QUADS / width : 1;
+    for (uint32_t q = 0; q < QUADS && columns; q++) {
+        row_of[q] = q / (uint32_t)width;
+        quad_of[q] = (uint32_t)(first / 4) + q % (uint32_t)width;
     }
-}
-
-static void dropout(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
-                     const mg_model_mask *mask)
-{
-    if (columns > 4 * (LANES / 2))
-        dropout_wide(y, ids, rows, first, columns, mask);
-    else if (columns > 0)
-        dropout_narrow(y, ids, rows, first, columns, mask);
+    for (int64_t i = 0; i < rows; i += at_once)
+        for (int64_t c = 0; c < columns; c += 4 * width) {
+            int64_t some = rows - i < at_once ? rows - i : at_once, n = columns - c < 4 * width ? columns - c : 4 * width;
+            for (int q = 0; q < QUADS; q++) {
+                id[q] = ids[i + (row_of[q] < some ? row_of[q] : 0)];
+                quad[q] = quad_of[q] + (uint32_t)(c / 4);
+            }
+            philox(words, id, quad, mask);
+            for (int64_t row = 0; row < some; row++)
+                drop(y + (i + row) * columns + c, words + 4 * row * width, n, mask);
+        }
 }
 
 const mg_model_row_kernels MG_JOIN(mg_model_rows, MG_ISA) = {
