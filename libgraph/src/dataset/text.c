@@ -160,7 +160,7 @@ int mg_text_line(mg_text *text)
                                                          : 1;
 }
 
-static const char *skip_blanks(const char *at) { return at + strspn(at, " \t\r"); }
+static const char *skip_blanks(const char *at) { return at + strspn(at, " \t"); }
 
 int mg_text_is_blank(const char *line) { return !*skip_blanks(line); }
 
@@ -236,7 +236,7 @@ static int parse_integer(int64_t *value, const char *start, char **end)
     return any && !overflow;
 }
 
-static int ends_number(char c) { return !c || strchr(" \t\r,;", c); }
+static int ends_number(char c) { return !c || strchr(" \t,;", c); }
 
 /* Moves to the next number: blanks, and one comma or semicolon after the first. */
 static void next_number(mg_text *text)
@@ -307,19 +307,19 @@ char *mg_text_field(char **at, char separator)
 {
     if (!*at)
         return NULL;
-    *at += separator == '\t' ? strspn(*at, " \r") : strspn(*at, " \t\r");
+    *at += separator == '\t' ? strspn(*at, " ") : strspn(*at, " \t");
     if (separator == ' ' && !**at)
         return *at = NULL;
     char *field = *at, *end;
     if (*field == '"') {
         field = quoted_field(at);
-        end = *at + strspn(*at, separator == ' ' ? "" : " \r");
+        end = *at + strspn(*at, separator == ' ' ? "" : " ");
         *at = *end == separator ? end + 1 : !*end ? NULL : end;
         return field;
     }
-    end = field + (separator == ' ' ? strcspn(field, " \t\r") : strcspn(field, (char[2]){separator, 0}));
+    end = field + (separator == ' ' ? strcspn(field, " \t") : strcspn(field, (char[2]){separator, 0}));
     *at = *end ? end + 1 : NULL;
-    while (end > field && strchr(" \t\r", end[-1]))
+    while (end > field && strchr(" \t", end[-1]))
         end--;
     *end = 0;
     return field;
