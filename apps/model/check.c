@@ -132,9 +132,10 @@ static int check_inputs(const mg_model_desc *desc, const mg_model_batch *batch)
         if (inputs[i].size && !inputs[i].data && batch->tokens)
             return fail(-EINVAL, "batch: %s is not given, but the model has %lld", inputs[i].field,
                         (long long)inputs[i].size);
-    for (int64_t i = 0; desc->degree && i < batch->tokens; i++)
-        if (batch->degrees[i] < 0)
-            return fail(-EINVAL, "batch: token %lld has degree %d", (long long)i, batch->degrees[i]);
+    for (int64_t g = 0; desc->degree && g < batch->graphs; g++)
+        for (int64_t i = batch->segments[g]; i < batch->segments[g + 1] - (desc->virtual_token != 0); i++)
+            if (batch->degrees[i] < 0)
+                return fail(-EINVAL, "batch: token %lld has degree %d", (long long)i, batch->degrees[i]);
     return 0;
 }
 

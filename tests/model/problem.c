@@ -65,9 +65,11 @@ static void make_inputs(problem *p)
         ids[i] = (uint32_t)(7 * i + 3);
         degrees[i] = (int32_t)(p->batch.graph->starts[i + 1] - p->batch.graph->starts[i]);
     }
-    for (int64_t g = 0; desc->virtual_token && g < p->batch.graphs; g++)
+    for (int64_t g = 0; desc->virtual_token && g < p->batch.graphs; g++) { /* not read */
+        degrees[p->batch.segments[g + 1] - 1] = -1;
         for (int64_t c = 0; c < desc->inputs; c++)
-            features[(p->batch.segments[g + 1] - 1) * desc->inputs + c] = NAN; /* not read */
+            features[(p->batch.segments[g + 1] - 1) * desc->inputs + c] = NAN;
+    }
     p->batch.ids = ids;
     p->batch.degrees = degrees;
     p->batch.features = features;
