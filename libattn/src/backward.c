@@ -11,8 +11,9 @@
  *          3   1 2 3 0
  *
  * The chunks depend on sizes alone, so every sum has one order on any number of threads. Table gradients are summed by
- * (head, row chunk) and added at the end. A STREAM map goes band by band, each with its own steps. */
-#include "call.h"
+ * (head, row chunk) and added at the end. A STREAM map goes band by band, each with its own steps. Gathered pairs come
+ * last (gathered.c), a few heads at a time. */
+#include "backward.h"
 #include "library.h"
 #include "parallel.h"
 
@@ -29,8 +30,6 @@ typedef struct chunk_task {
 
 static int32_t head_groups(const call_state *s) { return (s->call.heads + HEAD_GROUP - 1) / HEAD_GROUP; }
 
-static float *part_of(float *array, int64_t unit, int32_t dim) { return array ? array + unit * dim * TILE : NULL; }
-
 static void store_value_gradients(const call_state *s, const tile_place *place, const float *ds, int32_t head)
 {
     const mg_attn_map *map = &s->plan->map;
@@ -41,11 +40,6 @@ static void store_value_gradients(const call_state *s, const tile_place *place, 
         const int64_t query = map->query_begin + place->row * TILE + position / TILE;
         dvalues[map->near_starts[query] + s->plan->entry_offsets[e]] = ds[position];
     }
-}
-
-static double *sums_of(const chunk_task *c, int32_t head)
-{
-    return c->s->sums + (head * (int64_t)c->s->plan->chunks + c->row_chunk) * MG_ATTN_MAX_CODES;
 }
 
 static void do_tile(const chunk_task *c, const tile_place *place, int32_t head)
@@ -85,7 +79,7 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head)
                                         .codes = place->codes,
                                         .rows = t.query_blocks * BLOCK,
                                         .present = place->tile->present,
-                                        .sums = sums_of(c, head)});
+                                        .sums = sums_of(s, head, c->row_chunk)});
     if (call->dvalues && place->tile->entry_count)
         store_value_gradients(s, place, t.ds, head);
 }
@@ -114,70 +108,6 @@ static void do_tiles_of_row(const chunk_task *c, int64_t row)
     }
 }
 
-/* --- gathered pairs --- */
-
-typedef struct pair_batch {
-    int32_t keys[PAIR_BATCH];
-    int64_t at[PAIR_BATCH]; /* in the plan's pairs */
-    float bias[PAIR_BATCH], keep[PAIR_BATCH], ds[PAIR_BATCH];
-} pair_batch;
-
-static void end_batch(const chunk_task *c, const pair_batch *b, int32_t count, int64_t query, int32_t head)
-{
-    call_state *s = c->s;
-    const mg_attn_plan *plan = s->plan;
-    const mg_attn_map *map = &plan->map;
-    for (int32_t i = 0; i < count && s->call.dtable; i++)
-        sums_of(c, head)[plan->pair_codes[b->at[i]]] += b->ds[i];
-    for (int32_t i = 0; i < count && s->call.dkey_bias; i++)
-        s->call.dkey_bias[head * plan->keys + b->keys[i]] += b->ds[i];
-    if (s->call.dvalues) {
-        float *dvalues = s->call.dvalues + head * map->near_starts[map->queries] + map->near_starts[map->query_begin + query];
-        for (int32_t i = 0; i < count; i++)
-            dvalues[plan->pair_offsets[b->at[i]]] = b->ds[i];
-    }
-}
-
-static void do_run(const chunk_task *c, const pair_run *run, int32_t head)
-{
-    call_state *s = c->s;
-    pair_batch b;
-    const int64_t query_row = head * s->queries.tiles * TILE + run->query, key_rows = head * s->keys.tiles * TILE;
-    pair_list l = {.row = s->row,
-                   .value_row = s->value_row,
-                   .keys = b.keys,
-                   .bias = b.bias,
-                   .keep = s->call.dropout.probability > 0 ? b.keep : NULL,
-                   .q = s->queries.rows[0] + query_row * s->row,
-                   .k = s->keys.rows[0] + key_rows * s->row,
-                   .v = s->keys.rows[1] + key_rows * s->value_row,
-                   .dout = s->queries.rows[1] + query_row * s->value_row,
-                   .lse = s->lse[query_row],
-                   .delta = s->delta[query_row],
-                   .dq = s->dq ? s->dq + query_row * s->row : NULL,
-                   .dk = s->dk_rows ? s->dk_rows + key_rows * s->row : NULL,
-                   .dv = s->dv_rows ? s->dv_rows + key_rows * s->value_row : NULL,
-                   .ds = b.ds};
-    if (l.lse == INFINITY)
-        return;
-    for (int64_t at = run->first; at < run->first + run->count;) {
-        for (l.count = 0; at < run->first + run->count && l.count < PAIR_BATCH; at++) {
-            const float bias = mg_attn_pair_bias(s, run->query, at, head);
-            if (bias == -INFINITY)
-                continue;
-            b.keys[l.count] = s->plan->pair_keys[at];
-            b.at[l.count] = at;
-            b.bias[l.count] = bias;
-            if (l.keep)
-                b.keep[l.count] = mg_attn_dropout_pair(s, run->query, b.keys[l.count], head);
-            l.count++;
-        }
-        if (l.count)
-            s->backend->backward_pairs(&l);
-        end_batch(c, &b, l.count, run->query, head);
-    }
-}
-
 static void do_chunk(void *context, int thread, int64_t step, int64_t task)
 {
     call_state *s = context;
@@ -193,14 +123,8 @@ static void do_chunk(void *context, int thread, int64_t step, int64_t task)
     c.head_begin = (int32_t)group * HEAD_GROUP;
     c.head_end = (int32_t)smaller_of(c.head_begin + HEAD_GROUP, s->call.heads);
     c.w = mg_attn_call_scratch(s, thread);
-    for (int64_t row = c.row_begin; row < c.row_end && s->has_tiles; row++)
+    for (int64_t row = c.row_begin; row < c.row_end; row++)
         do_tiles_of_row(&c, row);
-    if (!s->has_pairs)
-        return;
-    const int64_t bucket = c.row_chunk * plan->chunks + c.column_chunk;
-    for (int32_t head = c.head_begin; head < c.head_end; head++)
-        for (int64_t i = plan->run_starts[bucket]; i < plan->run_starts[bucket + 1]; i++)
-            do_run(&c, &plan->runs[i], head);
 }
 
 /* --- before and after --- */
@@ -223,8 +147,6 @@ static void zero_gradients(void *context, int thread, int64_t step, int64_t task
         return;
     zero(part_of(s->dk, task, s->dim1), s->dim1 * TILE);
     zero(part_of(s->dv, task, s->call.value_dim), s->call.value_dim * TILE);
-    zero(part_of(s->dk_rows, task, s->row), s->row * TILE);
-    zero(part_of(s->dv_rows, task, s->value_row), s->value_row * TILE);
 }
 
 static void zero_value_gradients(const call_state *s)
@@ -246,55 +168,69 @@ static void begin(call_state *s)
     mg_attn_parallel(s->threads, 1, call->heads * larger_of(s->keys.tiles, s->queries.tiles), zero_gradients, s);
     if (call->dvalues)
         zero_value_gradients(s);
-    if (call->dkey_bias)
-        memset(call->dkey_bias, 0, (size_t)(call->heads * s->plan->keys) * sizeof(float));
     if (s->sums)
         memset(s->sums, 0, (size_t)call->heads * (size_t)s->plan->chunks * MG_ATTN_MAX_CODES * sizeof *s->sums);
 }
 
-/* lanes [dim][64] of token i, plus its row. Either may be NULL. */
-static void store_key(const call_state *s, const mg_attn_tensor *to, const float *lanes, const float *rows, int i,
-                      int64_t token, int32_t head, int32_t dim)
+/* Heads whose gradients are stored. */
+typedef struct storing {
+    call_state *s;
+    int32_t head_begin, head_end;
+} storing;
+
+static void take_lane(float *row, const float *lanes, int i, int32_t dim)
 {
-    float row[MG_ATTN_MAX_DIM];
     for (int32_t d = 0; d < dim; d++)
-        row[d] = (lanes ? lanes[d * TILE + i] : 0) + (rows ? rows[d] : 0);
-    mg_attn_store_row(to, row, s->call.type == MG_ATTN_BF16 && !s->call.gradients_fp32, token, head, dim);
+        row[d] = lanes ? lanes[d * TILE + i] : 0;
+    for (int32_t d = dim; d < round_up(dim, 8); d++)
+        row[d] = 0;
 }
 
-static void store_key_gradients(void *context, int thread, int64_t step, int64_t task)
+static void store_key(const call_state *s, int64_t unit, int i, int64_t token, int32_t head)
+{
+    const mg_attn_call *call = &s->call;
+    const int bf16 = call->type == MG_ATTN_BF16 && !call->gradients_fp32;
+    const float *lanes = part_of(s->dk, unit, s->dim1);
+    float dk[MG_ATTN_MAX_DIM], dv[MG_ATTN_MAX_DIM], dkey_bias = lanes && call->dkey_bias ? lanes[call->dim * TILE + i] : 0;
+    take_lane(dk, lanes, i, call->dim);
+    take_lane(dv, part_of(s->dv, unit, call->value_dim), i, call->value_dim);
+    if (s->has_pairs)
+        mg_attn_gathered_key(s, call->dk.data ? dk : NULL, call->dv.data ? dv : NULL, call->dkey_bias ? &dkey_bias : NULL,
+                             token + i, head);
+    if (call->dk.data)
+        mg_attn_store_row(&call->dk, dk, bf16, token + i, head, call->dim);
+    if (call->dv.data)
+        mg_attn_store_row(&call->dv, dv, bf16, token + i, head, call->value_dim);
+    if (call->dkey_bias)
+        call->dkey_bias[head * s->plan->keys + token + i] = dkey_bias;
+}
+
+static void store_key_gradients(void *context, int thread, int64_t step, int64_t tile)
+{
+    const storing *heads = context;
+    const call_state *s = heads->s;
+    const int64_t token = tile * TILE;
+    (void)thread, (void)step;
+    for (int32_t head = heads->head_begin; head < heads->head_end; head++)
+        for (int i = 0; i < smaller_of(TILE, s->plan->keys - token); i++)
+            store_key(s, head * s->keys.tiles + tile, i, token, head);
+}
+
+static void store_query_gradients(void *context, int thread, int64_t step, int64_t tile)
 {
     const call_state *s = context;
     const mg_attn_call *call = &s->call;
-    const int32_t head = (int32_t)(task / s->keys.tiles);
-    const int64_t token = task % s->keys.tiles * TILE;
-    const float *dk = part_of(s->dk, task, s->dim1), *dv = part_of(s->dv, task, call->value_dim);
-    const float *dk_rows = part_of(s->dk_rows, task, s->row), *dv_rows = part_of(s->dv_rows, task, s->value_row);
+    const int64_t token = tile * TILE;
     (void)thread, (void)step;
-    for (int i = 0; i < smaller_of(TILE, s->plan->keys - token); i++) {
-        if (call->dk.data)
-            store_key(s, &call->dk, dk, dk_rows ? dk_rows + i * s->row : NULL, i, token + i, head, call->dim);
-        if (call->dv.data)
-            store_key(s, &call->dv, dv, dv_rows ? dv_rows + i * s->value_row : NULL, i, token + i, head, call->value_dim);
-        if (call->dkey_bias && dk)
-            call->dkey_bias[head * s->plan->keys + token + i] += dk[call->dim * TILE + i];
-    }
-}
-
-static void store_query_gradients(void *context, int thread, int64_t step, int64_t task)
-{
-    const call_state *s = context;
-    const int32_t head = (int32_t)(task / s->queries.tiles);
-    const int64_t token = task % s->queries.tiles * TILE;
-    (void)thread, (void)step;
-    for (int i = 0; i < smaller_of(TILE, s->plan->queries - token); i++) {
-        float row[MG_ATTN_MAX_DIM];
-        const float *dq = s->dq + (task * TILE + i) * s->row;
-        for (int32_t d = 0; d < s->call.dim; d++)
-            row[d] = dq[d] * s->call.scale;
-        mg_attn_store_row(&s->call.dq, row, s->call.type == MG_ATTN_BF16 && !s->call.gradients_fp32, token + i, head,
-                          s->call.dim);
-    }
+    for (int32_t head = 0; head < call->heads; head++)
+        for (int i = 0; i < smaller_of(TILE, s->plan->queries - token); i++) {
+            float row[MG_ATTN_MAX_DIM];
+            const float *dq = s->dq + ((head * s->queries.tiles + tile) * TILE + i) * s->row;
+            for (int32_t d = 0; d < call->dim; d++)
+                row[d] = dq[d] * call->scale;
+            mg_attn_store_row(&call->dq, row, call->type == MG_ATTN_BF16 && !call->gradients_fp32, token + i, head,
+                              call->dim);
+        }
 }
 
 static void store_table_gradients(const call_state *s)
@@ -318,15 +254,21 @@ int mg_attn_backward(const mg_attn_plan *plan, const mg_attn_call *call)
     if (status)
         return status;
     begin(&s);
-    for (int64_t first = 0; first < plan->tile_rows; first += s.band.rows) {
+    for (int64_t first = 0; first < plan->tile_rows && s.has_tiles; first += s.band.rows) {
         status = mg_attn_band_load(&s, first);
         if (status)
             return status;
         mg_attn_parallel(s.threads, plan->chunks, (int64_t)plan->chunks * head_groups(&s), do_chunk, &s);
     }
-    mg_attn_parallel(s.threads, 1, s.call.heads * s.keys.tiles, store_key_gradients, &s);
+    const int32_t together = s.has_pairs ? HEAD_GROUP : s.call.heads;
+    for (int32_t head = 0; head < s.call.heads; head += together) {
+        storing heads = {.s = &s, .head_begin = head, .head_end = (int32_t)smaller_of(head + together, s.call.heads)};
+        if (s.has_pairs)
+            mg_attn_gathered_rows(&s, heads.head_begin, heads.head_end);
+        mg_attn_parallel(s.threads, 1, s.keys.tiles, store_key_gradients, &heads);
+    }
     if (s.dq)
-        mg_attn_parallel(s.threads, 1, s.call.heads * s.queries.tiles, store_query_gradients, &s);
+        mg_attn_parallel(s.threads, 1, s.queries.tiles, store_query_gradients, &s);
     if (s.sums)
         store_table_gradients(&s);
     return 0;

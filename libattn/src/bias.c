@@ -74,13 +74,30 @@ int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, c
     return 1;
 }
 
-float mg_attn_pair_bias(const call_state *s, int64_t query, int64_t at, int32_t head)
+int64_t mg_attn_pair_batch(pair_batch *b, const call_state *s, int64_t query, int64_t from, int64_t to, int32_t head)
 {
     const mg_attn_plan *plan = s->plan;
-    float bias = s->tables[(int64_t)head * s->table_row + plan->pair_codes[at]];
-    if (s->call.key_bias)
-        bias += s->call.key_bias[head * plan->keys + plan->pair_keys[at]];
-    if (s->call.values)
-        bias += s->call.values[head * map_pairs(s) + map_pair(s, query, plan->pair_offsets[at])];
-    return bias;
+    const float *table = s->tables + (int64_t)head * s->table_row;
+    const float *key_bias = s->call.key_bias ? s->call.key_bias + head * plan->keys : NULL;
+    const float *values = s->call.values ? s->call.values + head * map_pairs(s) + map_pair(s, query, 0) : NULL;
+    const int drops = s->call.dropout.probability > 0;
+    int32_t count = 0;
+    for (; from < to && count < PAIR_BATCH; from++) {
+        const int32_t key = plan->pair_keys[from];
+        float bias = table[plan->pair_codes[from]];
+        if (key_bias)
+            bias += key_bias[key];
+        if (values)
+            bias += values[plan->pair_offsets[from]];
+        if (bias == -__builtin_inff())
+            continue;
+        b->keys[count] = key;
+        b->at[count] = from;
+        b->bias[count] = bias;
+        if (drops)
+            b->keep[count] = mg_attn_dropout_pair(s, query, key, head);
+        count++;
+    }
+    b->count = count;
+    return from;
 }

@@ -65,8 +65,8 @@ static void carve_backward(call_state *s, carver *c)
     s->dq = carve(c, call->dq.data != NULL, rows, s->row, sizeof(float));
     s->dk = carve(c, want_dk && s->has_tiles, units, (int64_t)s->dim1 * TILE, sizeof(float));
     s->dv = carve(c, want_dv && s->has_tiles, units, (int64_t)call->value_dim * TILE, sizeof(float));
-    s->dk_rows = carve(c, want_dk && s->has_pairs, units, (int64_t)s->row * TILE, sizeof(float));
-    s->dv_rows = carve(c, want_dv && s->has_pairs, units, (int64_t)s->value_row * TILE, sizeof(float));
+    s->pair_p = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
+    s->pair_ds = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
     s->sums = carve(c, call->dtable != NULL, (int64_t)call->heads * plan->chunks, MG_ATTN_MAX_CODES, sizeof(double));
 }
 

@@ -5,7 +5,8 @@
  *     the band of a STREAM map: its codes and its list of tiles
  *     keys       blocks (forward) or lanes (backward), and rows where kernels want them
  *     queries    (backward) blocks, and rows where pairs are gathered
- *     gradients  (backward) dq by rows, dk and dv lane-major; by rows too where pairs are gathered
+ *     gradients  (backward) dq by rows, dk and dv lane-major
+ *     pairs      (backward) [HEAD_GROUP][pairs] P and dS of gathered pairs, for the heads at hand
  *     sums       (backward) [heads][chunks][256] table gradients
  *     scratch    [threads]
  */
@@ -58,7 +59,7 @@ typedef struct call_state {
     float *lse, *delta; /* backward: [heads][tile_rows * 64], as in backward_tile */
     float *dq;          /* [heads][tile_rows * 64][row] */
     float *dk, *dv;     /* [heads][tile_columns][dim1 or value_dim x 64] */
-    float *dk_rows, *dv_rows;
+    float *pair_p, *pair_ds; /* [HEAD_GROUP][pairs] */
     double *sums;
     char *scratch;
     int64_t scratch_bytes; /* of a thread */
@@ -103,8 +104,16 @@ int mg_attn_tile_needs_codes(const call_state *s, const plan_tile *tile);
 /* 0: all its pairs are hidden. whole: make a BIAS_TILE. */
 int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head, int whole);
 int mg_attn_tile_hides(const call_state *s, const plan_tile *tile);
-/* Bias of the gathered pair `at` of a query; -inf hides it. */
-float mg_attn_pair_bias(const call_state *s, int64_t query, int64_t at, int32_t head);
+
+/* Gathered pairs of one query, hidden ones left out. */
+typedef struct pair_batch {
+    int32_t count;
+    int32_t keys[PAIR_BATCH];
+    int64_t at[PAIR_BATCH]; /* in the plan's pairs */
+    float bias[PAIR_BATCH], keep[PAIR_BATCH];
+} pair_batch;
+/* Takes pairs of [from, to), which are of one query; returns the first that is left. */
+int64_t mg_attn_pair_batch(pair_batch *b, const call_state *s, int64_t query, int64_t from, int64_t to, int32_t head);
 
 /* --- dropout.c --- */
 /* 0 or 1 / (1 - p) for all pairs of a tile, lanes last, for the heads whose words come together with head's. */

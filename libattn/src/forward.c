@@ -121,38 +121,21 @@ static void add_tiles(const row_task *r, const plan_tile *tiles, int count)
         }
 }
 
-/* Pairs [from, to) of a query, hidden ones left out; returns the next one. */
-static int64_t fill_batch(pair_list *l, int32_t *keys, float *bias, float *keep, const row_task *r, int64_t query, int64_t from,
-                          int64_t to, int32_t head)
-{
-    const call_state *s = r->s;
-    for (l->count = 0; from < to && l->count < PAIR_BATCH; from++) {
-        const float value = mg_attn_pair_bias(s, query, from, head);
-        if (value == -INFINITY)
-            continue;
-        keys[l->count] = s->plan->pair_keys[from];
-        bias[l->count] = value;
-        if (l->keep)
-            keep[l->count] = mg_attn_dropout_pair(s, query, keys[l->count], head);
-        l->count++;
-    }
-    return from;
-}
-
 /* The gathered pairs of one query, whose softmax so far stands in lane i. */
 static void add_query_pairs(const row_task *r, int i, int32_t head)
 {
     const call_state *s = r->s;
     const int64_t query = r->row * TILE + i, rows = head * s->keys.tiles * TILE;
-    int32_t keys[PAIR_BATCH];
-    float bias[PAIR_BATCH], keep[PAIR_BATCH], q[MG_ATTN_MAX_DIM] = {0}, out[MG_ATTN_MAX_DIM] = {0};
+    const int64_t *starts = s->plan->pair_starts + query;
+    float q[MG_ATTN_MAX_DIM] = {0}, out[MG_ATTN_MAX_DIM] = {0};
     float *q_lanes = query_lanes(r, head) + i, *lanes = out_lanes(r, head) + i, *softmax = softmax_lanes(r, head) + i;
     float maximum = softmax[TILE] == -INFINITY ? -INFINITY : softmax[0];
+    pair_batch b;
     pair_list l = {.row = s->row,
                    .value_row = s->value_row,
-                   .keys = keys,
-                   .bias = bias,
-                   .keep = s->call.dropout.probability > 0 ? keep : NULL,
+                   .keys = b.keys,
+                   .bias = b.bias,
+                   .keep = s->call.dropout.probability > 0 ? b.keep : NULL,
                    .q = q,
                    .k = s->keys.rows[0] + rows * s->row,
                    .v = s->keys.rows[1] + rows * s->value_row,
@@ -163,8 +146,9 @@ static void add_query_pairs(const row_task *r, int i, int32_t head)
         q[d] = q_lanes[d * TILE];
     for (int32_t d = 0; d < s->call.value_dim; d++)
         out[d] = lanes[d * TILE];
-    for (int64_t at = s->plan->pair_starts[query]; at < s->plan->pair_starts[query + 1];) {
-        at = fill_batch(&l, keys, bias, keep, r, query, at, s->plan->pair_starts[query + 1], head);
+    for (int64_t at = starts[0]; at < starts[1];) {
+        at = mg_attn_pair_batch(&b, s, query, at, starts[1], head);
+        l.count = b.count;
         if (l.count)
             s->backend->forward_pairs(&l);
     }

@@ -84,8 +84,7 @@ typedef struct pair_list {
     const float *dout; /* [value_row] */
     float lse, delta;
     float *dq;     /* [row] or NULL */
-    float *dk, *dv; /* rows or NULL */
-    float *ds;     /* [count] */
+    float *p, *ds; /* [PAIR_BATCH] out: P with dropout, dS */
 } pair_list;
 enum { PAIR_BATCH = 256 };
 
@@ -98,6 +97,8 @@ typedef struct attn_backend {
     void (*table)(const table_tile *);
     void (*forward_pairs)(const pair_list *);
     void (*backward_pairs)(const pair_list *);
+    /* x += sum over i of factors[i] * rows[indices[i]] */
+    void (*add_rows)(float *x, const float *factors, const float *rows, int32_t row, const int32_t *indices, int32_t count);
     /* A backend that does without tiles and without workspace. */
     int (*whole_forward)(const mg_attn_plan *, const mg_attn_call *);
     int (*whole_backward)(const mg_attn_plan *, const mg_attn_call *);

@@ -5,11 +5,21 @@
 
 #include <string.h>
 
+/* memcpy of few floats, without its call. */
+static inline void copy_floats(float *to, const float *from, int32_t count)
+{
+    int32_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        memcpy(to + i, from + i, 16);
+    for (; i < count; i++)
+        memcpy(to + i, from + i, 4);
+}
+
 void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head, int32_t dim)
 {
     const int64_t at = token * from->token_stride + head * from->head_stride;
     if (type == MG_ATTN_FP32) {
-        memcpy(out, (const float *)from->data + at, (size_t)dim * sizeof *out);
+        copy_floats(out, (const float *)from->data + at, dim);
         return;
     }
     const uint16_t *in = (const uint16_t *)from->data + at;
@@ -21,7 +31,7 @@ void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int
 {
     const int64_t at = token * to->token_stride + head * to->head_stride;
     if (!bf16) {
-        memcpy((float *)to->data + at, row, (size_t)dim * sizeof *row);
+        copy_floats((float *)to->data + at, row, dim);
         return;
     }
     uint16_t *out = (uint16_t *)to->data + at;
@@ -131,37 +141,42 @@ static int pack_statistics(call_state *s, int64_t unit, int64_t token, int i, in
     return 0;
 }
 
-static void pack_tile(void *context, int thread, int64_t step, int64_t task)
+static void pack_head(const packing *p, int64_t tile, int32_t head)
 {
-    const packing *p = context;
     call_state *s = p->s;
-    const int32_t head = (int32_t)(task / p->side->tiles);
-    const int64_t token = task % p->side->tiles * TILE;
-    const int count = (int)smaller_of(TILE, p->tokens - token);
+    const int64_t unit = head * p->side->tiles + tile, token = tile * TILE;
+    const int count = (int)smaller_of(TILE, p->tokens - token), of_queries = p->side == &s->queries;
     float finite = 0;
-    (void)thread, (void)step;
     for (int part = 0; part < 2 && count < TILE; part++)
-        zero_rest(p, part, task, count);
-    for (int i = 0; i < TILE && p->side == &s->queries; i++) {
-        if (i >= count && s->has_bias_element && p->side->tiled[0]) /* 0 would meet a key bias of -inf */
-            put_row(p->side->tiled[0] + task * s->dim1 * TILE + s->call.dim * BLOCK, (const float[]){1}, i, 1, s->dim1, 1);
-        s->lse[task * TILE + i] = __builtin_inff();
-        s->delta[task * TILE + i] = 0;
+        zero_rest(p, part, unit, count);
+    for (int i = count; i < TILE && of_queries; i++) {
+        if (s->has_bias_element && p->side->tiled[0]) /* 0 would meet a key bias of -inf */
+            put_row(p->side->tiled[0] + unit * s->dim1 * TILE + s->call.dim * BLOCK, (const float[]){1}, i, 1, s->dim1, 1);
+        s->lse[unit * TILE + i] = __builtin_inff();
+        s->delta[unit * TILE + i] = 0;
     }
     for (int i = 0; i < count; i++) {
-        const int skip = p->side == &s->queries && pack_statistics(s, task, token, i, head, &finite);
+        const int skip = of_queries && pack_statistics(s, unit, token, i, head, &finite);
         for (int part = 0; part < 2; part++)
-            finite += pack_token(p, part, task, token, i, head, skip);
+            finite += pack_token(p, part, unit, token, i, head, skip);
     }
-    p->side->bad[task] = !(finite == 0);
+    p->side->bad[unit] = !(finite == 0);
+}
+
+/* All heads of a tile together: they share the tensor's cache lines. */
+static void pack_tile(void *context, int thread, int64_t step, int64_t tile)
+{
+    const packing *p = context;
+    (void)thread, (void)step;
+    for (int32_t head = 0; head < p->s->call.heads; head++)
+        pack_head(p, tile, head);
 }
 
 static void pack_side(packing *p)
 {
     call_state *s = p->s;
-    const int64_t tiles = s->call.heads * p->side->tiles;
-    mg_attn_parallel(s->threads, 1, tiles, pack_tile, p);
-    for (int64_t i = 0; i < tiles; i++)
+    mg_attn_parallel(s->threads, 1, p->side->tiles, pack_tile, p);
+    for (int64_t i = 0; i < s->call.heads * p->side->tiles; i++)
         s->any_bad |= p->side->bad[i];
 }
 

@@ -5,6 +5,8 @@
 
 void KERNEL(mg_attn_forward_pairs)(const pair_list *l);
 void KERNEL(mg_attn_backward_pairs)(const pair_list *l);
+void KERNEL(mg_attn_add_rows)(float *x, const float *factors, const float *rows, int32_t row, const int32_t *indices,
+                              int32_t count);
 
 /* x[i] with all its lanes summed, in lane i. */
 INLINE octet sums_of(const octet x[8])
@@ -59,16 +61,6 @@ static void add_rows(float *x, const float *p, const float *rows, int32_t row, c
     }
 }
 
-/* rows[keys[i]] += p[i] x: keys of a list are distinct */
-static void scatter_rows(float *rows, const float *p, const float *x, int32_t row, const int32_t *keys, int32_t count)
-{
-    for (int32_t i = 0; i < count; i++) {
-        float *y = rows + (int64_t)keys[i] * row;
-        for (int32_t d = 0; d < row; d += OCTET)
-            store8(y + d, load8(y + d) + p[i] * load8(x + d));
-    }
-}
-
 void KERNEL(mg_attn_forward_pairs)(const pair_list *l)
 {
     float s[PAIR_BATCH], top = *l->maximum, sum = 0;
@@ -107,12 +99,14 @@ void KERNEL(mg_attn_backward_pairs)(const pair_list *l)
     for (int32_t i = 0; i < l->count; i++) {
         const float keep = l->keep ? l->keep[i] : 1;
         l->ds[i] = p[i] * (dp[i] * keep - l->delta);
-        p[i] *= keep;
+        l->p[i] = p[i] * keep;
     }
-    if (l->dv)
-        scatter_rows(l->dv, p, l->dout, l->value_row, l->keys, l->count);
-    if (l->dk)
-        scatter_rows(l->dk, l->ds, l->q, l->row, l->keys, l->count);
     if (l->dq)
         add_rows(l->dq, l->ds, l->k, l->row, l->keys, l->count);
+}
+
+void KERNEL(mg_attn_add_rows)(float *x, const float *factors, const float *rows, int32_t row, const int32_t *indices,
+                              int32_t count)
+{
+    add_rows(x, factors, rows, row, indices, count);
 }

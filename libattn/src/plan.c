@@ -233,7 +233,7 @@ int mg_attn_plan_create(mg_attn_plan **out, const mg_attn_map *given)
     if (!status)
         status = mg_attn_plan_list_tiles(plan);
     if (!status)
-        status = mg_attn_plan_list_runs(plan);
+        status = mg_attn_plan_list_columns(plan);
     if (status) {
         mg_attn_plan_destroy(plan);
         return status;
@@ -248,7 +248,8 @@ void mg_attn_plan_destroy(mg_attn_plan *plan)
         return;
     void *const blocks[] = {plan->segments,      plan->seen,       plan->row_tiles, plan->tiles,      plan->row_order,
                             plan->entry_positions, plan->entry_codes, plan->entry_offsets, plan->pair_starts,
-                            plan->pair_keys,     plan->pair_codes, plan->pair_offsets, plan->run_starts, plan->runs};
+                            plan->pair_keys,     plan->pair_codes, plan->pair_offsets, plan->column_starts, plan->column_queries,
+                            plan->column_pairs};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         release(blocks[i]);
     release(plan);
@@ -258,6 +259,10 @@ void mg_attn_plan_describe(mg_attn_plan_info *info, const mg_attn_plan *plan)
 {
     *info = plan->info;
     info->backend = plan->backend->name;
+    info->queries = plan->queries;
+    info->keys = plan->keys;
+    info->map_pairs = plan->map.kind == MG_ATTN_NEAR ? plan->map.near_starts[plan->map.queries] : 0;
+    info->codes = plan->map.codes;
     info->queries = plan->queries;
     info->keys = plan->keys;
     info->map_pairs = plan->map.kind == MG_ATTN_NEAR ? plan->map.near_starts[plan->map.queries] : 0;

@@ -5,7 +5,7 @@
  *     row_tiles [tile_rows + 1] -> tiles: those of a row that are not skipped, columns ascending
  *                                  tile of a NEAR map -> entries: its near pairs, positions ascending
  *     pair_starts [queries + 1] -> pairs: those of tiles with so few that gathering is cheaper (far pairs masked)
- *     run_starts [chunks][chunks + 1] -> runs: the same pairs cut by row chunk and column chunk, for backward
+ *     column_starts [keys + 1] -> column_queries, column_pairs: the same pairs by key, for backward
  */
 #ifndef MG_ATTN_PLAN_H
 #define MG_ATTN_PLAN_H
@@ -22,12 +22,6 @@ typedef struct plan_tile {
     int64_t entries;  /* NEAR: first entry */
     uint64_t present; /* codes of seen pairs, as in table_tile */
 } plan_tile;
-
-/* Pairs of one query with keys of one column chunk. */
-typedef struct pair_run {
-    int32_t query, count;
-    int64_t first;
-} pair_run;
 
 struct mg_attn_plan {
     /* A copy with defaults filled in: codes >= 1; 0 <= query_begin <= query_end <= queries and the same for keys;
@@ -54,8 +48,8 @@ struct mg_attn_plan {
     int32_t *pair_keys;
     uint8_t *pair_codes;
     int32_t *pair_offsets; /* NEAR, as above */
-    int64_t *run_starts;
-    pair_run *runs;
+    int64_t *column_starts, *column_pairs; /* column_pairs: index in pair_keys */
+    int32_t *column_queries;
 
     int32_t chunks; /* row chunks and column chunks of backward, see chunk_begin */
     int64_t pairs;  /* gathered ones */
@@ -101,7 +95,7 @@ uint64_t mg_attn_present_bit(int32_t code);
 /* --- plan_rows.c: listing them --- */
 int mg_attn_plan_list_tiles(mg_attn_plan *plan);
 
-/* --- plan_runs.c --- */
-int mg_attn_plan_list_runs(mg_attn_plan *plan);
+/* --- plan_columns.c --- */
+int mg_attn_plan_list_columns(mg_attn_plan *plan);
 
 #endif

@@ -209,7 +209,10 @@ static void read_bytes(uint8_t out[PAIRS], const mg_attn_plan *plan, int64_t til
     if (keys < TILE)
         memset(out, 0, PAIRS);
     for (int row = 0; row < rows; row++)
-        memcpy(out + row * TILE, codes + row * stride + column * TILE, (size_t)keys);
+        if (keys == TILE)
+            memcpy(out + row * TILE, codes + row * stride + column * TILE, TILE);
+        else
+            memcpy(out + row * TILE, codes + row * stride + column * TILE, (size_t)keys);
 }
 
 void mg_attn_tile_codes(uint8_t out[PAIRS], const mg_attn_plan *plan, const plan_tile *tile, int64_t tile_row,
