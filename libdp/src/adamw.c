@@ -20,8 +20,10 @@ static int check_ranges(const mg_dp_adamw *adamw, int64_t count)
     for (int64_t r = 0; r < adamw->no_decay_count; r++) {
         mg_dp_range range = adamw->no_decay[r];
         if (range.begin < last || range.end < range.begin || range.end > count)
-            return fail(-EINVAL, "adamw: range %lld without decay is [%lld, %lld); ranges ascend, are disjoint and lie in "
-                        "[0, %lld)", (long long)r, (long long)range.begin, (long long)range.end, (long long)count);
+            return fail(-EINVAL,
+                        "adamw: range %lld without decay is [%lld, %lld); ranges ascend, are disjoint and lie in "
+                        "[0, %lld)",
+                        (long long)r, (long long)range.begin, (long long)range.end, (long long)count);
         last = range.end;
     }
     return 0;
@@ -36,8 +38,8 @@ static int check_step(const mg_dp_adamw *adamw, int64_t count, int64_t step)
     if (!(adamw->beta1 >= 0 && adamw->beta1 < 1 && adamw->beta2 >= 0 && adamw->beta2 < 1))
         return fail(-EINVAL, "adamw: beta1 %g, beta2 %g; both lie in [0, 1)", adamw->beta1, adamw->beta2);
     if (!(adamw->rate >= 0 && adamw->epsilon >= 0 && adamw->weight_decay >= 0) || isinf(adamw->rate))
-        return fail(-EINVAL, "adamw: rate %g, epsilon %g, weight decay %g; none is negative, NaN or infinite", adamw->rate,
-                    adamw->epsilon, adamw->weight_decay);
+        return fail(-EINVAL, "adamw: rate %g, epsilon %g, weight decay %g; none is negative, NaN or infinite",
+                    adamw->rate, adamw->epsilon, adamw->weight_decay);
     return check_ranges(adamw, count);
 }
 

@@ -3,7 +3,9 @@
  *     byte 0   8         16         24         32         40
  *     MGCACHE1 | key u64 | name u64 | bytes i64 | sum u64 | payload
  *
- * name: hash of the name; sum: hash of the payload, seeded by key. Written aside, synced, renamed: a reader sees all or nothing. */
+ * name: hash of the name; sum: hash of the payload, seeded by key. Written aside, synced, renamed: a reader sees all
+ * or nothing.
+ */
 #define _GNU_SOURCE
 #include "megagraph/graph.h"
 
@@ -143,7 +145,8 @@ static const char *read_payload(void **data, header *found, int file, const char
     *data = allocate(found->bytes, 1);
     if (!*data)
         return NULL;
-    if (read_all(file, *data, found->bytes) != found->bytes || mg_graph_hash_bytes(key, *data, found->bytes) != found->sum) {
+    if (read_all(file, *data, found->bytes) != found->bytes ||
+        mg_graph_hash_bytes(key, *data, found->bytes) != found->sum) {
         release(*data);
         *data = NULL;
         return "its checksum is wrong";

@@ -42,12 +42,10 @@ static int edge_list_add(edge_list *list, int64_t source, int64_t target)
 static int edge_list_finish(mg_graph **out, edge_list *list, int64_t nodes, int status)
 {
     if (!status)
-        status = mg_graph_create(out,
-                                 &(mg_graph_desc){.nodes = nodes,
-                                                  .edges = list->count,
-                                                  .sources = list->sources,
-                                                  .targets = list->targets},
-                                 NULL);
+        status = mg_graph_create(
+            out,
+            &(mg_graph_desc){.nodes = nodes, .edges = list->count, .sources = list->sources, .targets = list->targets},
+            NULL);
     RELEASE_ALL(list->sources, list->targets);
     return status;
 }
@@ -62,7 +60,8 @@ static int check_nodes(int64_t nodes)
 /* --- stochastic block model --- */
 
 /* Edges from `node` to each of [begin, end) with probability p, by geometric leaps over those that are not taken. */
-static int add_with_probability(edge_list *list, random_stream *random, int64_t node, int64_t begin, int64_t end, double p)
+static int add_with_probability(edge_list *list, random_stream *random, int64_t node, int64_t begin, int64_t end,
+                                double p)
 {
     if (p <= 0)
         return 0;
@@ -89,8 +88,8 @@ static int check_sbm(int64_t nodes, int blocks, double degree_inside, double deg
         return fail(-EINVAL, "generate: %d blocks of %lld nodes; every block has a node", blocks, (long long)nodes);
     int64_t smallest = nodes / blocks, largest = smallest + (nodes % blocks != 0);
     if (!(degree_inside >= 0 && degree_inside <= (double)(smallest - 1)))
-        return fail(-EINVAL, "generate: a mean degree of %g inside blocks of %lld nodes; it is 0 to %lld", degree_inside,
-                    (long long)smallest, (long long)smallest - 1);
+        return fail(-EINVAL, "generate: a mean degree of %g inside blocks of %lld nodes; it is 0 to %lld",
+                    degree_inside, (long long)smallest, (long long)smallest - 1);
     if (!(degree_across >= 0 && degree_across <= (double)(nodes - largest)))
         return fail(-EINVAL, "generate: a mean degree of %g to other blocks; it is 0 to %lld", degree_across,
                     (long long)(nodes - largest));
@@ -120,7 +119,8 @@ int mg_graph_generate_sbm(mg_graph **out, int64_t nodes, int blocks, double degr
 
 /* --- R-MAT --- */
 
-/* A set of node pairs: open addressing, a power of two of slots at most half full; 0 is free (pairs have low < high). */
+/* A set of node pairs: open addressing, a power of two of slots at most half full; 0 is free (pairs have low < high).
+ */
 typedef struct pair_set {
     uint64_t *slots;
     uint64_t mask;
@@ -180,7 +180,8 @@ static int rmat_edges(edge_list *list, pair_set *seen, const int32_t *order, int
     while (list->count < edges) {
         int64_t row, column;
         if (!tries--)
-            return fail(-EINVAL, "generate: %lld distinct edges of %lld nodes: R-MAT repeats itself before that; take fewer",
+            return fail(-EINVAL,
+                        "generate: %lld distinct edges of %lld nodes: R-MAT repeats itself before that; take fewer",
                         (long long)edges, (long long)nodes);
         rmat_cell(&row, &column, levels, random);
         int64_t low = row < column ? row : column, high = row < column ? column : row;

@@ -12,7 +12,8 @@ static int check_parts(int64_t nodes, const int64_t *starts, const int32_t *colu
         return fail(-EINVAL, "halo: %d parts of %lld nodes", parts, (long long)nodes);
     for (int64_t i = 0; i < nodes; i++)
         if (part_of[i] < 0 || part_of[i] >= parts)
-            return fail(-EINVAL, "halo: node %lld is in part %d, but parts are 0 to %d", (long long)i, part_of[i], parts - 1);
+            return fail(-EINVAL, "halo: node %lld is in part %d, but parts are 0 to %d", (long long)i, part_of[i],
+                        parts - 1);
     for (int64_t e = 0; e < starts[nodes]; e++)
         if (columns[e] < 0 || columns[e] >= nodes)
             return fail(-EINVAL, "halo: entry %lld names node %d, but nodes are 0 to %lld", (long long)e, columns[e],

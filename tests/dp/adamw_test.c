@@ -38,8 +38,13 @@ static void make_gradients(float *gradients, int step)
 
 /* Touching, crossing the borders of chunks, empty, one element, to the end. */
 static const mg_dp_range ranges[] = {{0, 3}, {3, 17}, {20, 20}, {16000, 16400}, {32767, 32768}, {40000, COUNT}};
-static const mg_dp_adamw settings = {.rate = 1e-2f, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.999f,
-                                     .epsilon = 1e-8f, .no_decay = ranges, .no_decay_count = 6};
+static const mg_dp_adamw settings = {.rate = 1e-2f,
+                                     .weight_decay = 0.1f,
+                                     .beta1 = 0.9f,
+                                     .beta2 = 0.999f,
+                                     .epsilon = 1e-8f,
+                                     .no_decay = ranges,
+                                     .no_decay_count = 6};
 
 static int decays(int64_t i)
 {
@@ -72,7 +77,8 @@ static void equals_fp64_over_many_steps(void **unused)
         p[i] = s->parameters[i];
     for (int step = 1; step <= STEPS; step++) {
         make_gradients(s->gradients, step);
-        assert_int_equal(0, mg_dp_adamw_step(s->parameters, s->first, s->second, s->gradients, COUNT, &settings, step, 0.5));
+        assert_int_equal(
+            0, mg_dp_adamw_step(s->parameters, s->first, s->second, s->gradients, COUNT, &settings, step, 0.5));
         reference_step(p, m, v, s->gradients, step, 0.5);
     }
     test_near("parameters", s->parameters, p, COUNT, 2e-6);
@@ -88,7 +94,8 @@ static state *run_with_threads(int threads)
     for (int step = 1; step <= 3; step++) {
         make_gradients(s->gradients, step);
         double scale = mg_dp_clip_scale(sqrt(mg_dp_square_sum(s->gradients, COUNT)), 1);
-        assert_int_equal(0, mg_dp_adamw_step(s->parameters, s->first, s->second, s->gradients, COUNT, &settings, step, scale));
+        assert_int_equal(
+            0, mg_dp_adamw_step(s->parameters, s->first, s->second, s->gradients, COUNT, &settings, step, scale));
     }
     return s;
 }
@@ -176,7 +183,8 @@ static void bad_arguments_are_named(void **unused)
             (mg_dp_adamw){.no_decay = &backwards, .no_decay_count = 1}, 4, 1);
     refused("adamw: 1 ranges without decay, but no ranges are given", (mg_dp_adamw){.no_decay_count = 1}, 4, 1);
     refused("adamw: beta1 1, beta2 0; both lie in [0, 1)", (mg_dp_adamw){.beta1 = 1}, 4, 1);
-    refused("adamw: rate -1, epsilon 0, weight decay 0; none is negative, NaN or infinite", (mg_dp_adamw){.rate = -1}, 4, 1);
+    refused("adamw: rate -1, epsilon 0, weight decay 0; none is negative, NaN or infinite", (mg_dp_adamw){.rate = -1},
+            4, 1);
 }
 
 static void nothing_is_a_step_too(void **unused)

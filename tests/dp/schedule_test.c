@@ -9,7 +9,8 @@ static void warmup_rises_linearly(void **unused)
     (void)unused;
     for (int schedule = MG_DP_CONSTANT; schedule <= MG_DP_COSINE; schedule++)
         for (int64_t step = 0; step < 10; step++)
-            assert_true(fabs(mg_dp_schedule_rate((mg_dp_schedule)schedule, 3, step, 10, 110) - 0.3 * (double)(step + 1)) < 1e-12);
+            assert_true(fabs(mg_dp_schedule_rate((mg_dp_schedule)schedule, 3, step, 10, 110) -
+                             0.3 * (double)(step + 1)) < 1e-12);
 }
 
 static void after_warmup_each_has_its_form(void **unused)

@@ -1,18 +1,17 @@
 #include "graph/graphs.h"
 
-/* Graphs of 3, 0, 1, 4 and 2 nodes as one union: a path, nothing, a lone node, a cycle, a lone pair with a self loop. */
+/* Graphs of 3, 0, 1, 4 and 2 nodes as one union: a path, nothing, a lone node, a cycle, a lone pair with a self loop.
+ */
 static mg_dataset *five_graphs(void)
 {
     static const int64_t sources[] = {0, 1, 4, 5, 6, 7, 8}, targets[] = {1, 2, 5, 6, 7, 4, 8};
     int64_t segments[] = {0, 3, 3, 4, 8, 10};
     mg_graph *graph = graph_of(10, 7, sources, targets, 0);
     mg_dataset *data;
-    must(mg_dataset_create(&data, &(mg_dataset){.name = "five",
-                                                .graph = graph,
-                                                .graphs = 5,
-                                                .segments = segments,
-                                                .level = MG_DATASET_GRAPH,
-                                                .items = 5}));
+    must(mg_dataset_create(
+        &data,
+        &(mg_dataset){
+            .name = "five", .graph = graph, .graphs = 5, .segments = segments, .level = MG_DATASET_GRAPH, .items = 5}));
     mg_graph_destroy(graph);
     return data;
 }
@@ -21,8 +20,8 @@ static mg_dataset *one_graph(mg_graph *graph)
 {
     int64_t segments[] = {0, graph->nodes};
     mg_dataset *data;
-    must(mg_dataset_create(&data, &(mg_dataset){.name = "one", .graph = graph, .graphs = 1, .segments = segments,
-                                                .items = graph->nodes}));
+    must(mg_dataset_create(
+        &data, &(mg_dataset){.name = "one", .graph = graph, .graphs = 1, .segments = segments, .items = graph->nodes}));
     mg_graph_destroy(graph);
     return data;
 }
@@ -36,7 +35,8 @@ static void check_batch(const mg_dataset_batch *batch, const mg_dataset *data)
     assert_int_equal(batch->segments[batch->graphs], batch->tokens);
     for (int64_t g = 0; g < batch->graphs; g++)
         for (int64_t t = batch->segments[g]; t < batch->segments[g + 1]; t++) {
-            int64_t node = batch->nodes[t], begin = batch->graph->starts[t], end = batch->graph->starts[t + 1], inside = 0;
+            int64_t node = batch->nodes[t], begin = batch->graph->starts[t], end = batch->graph->starts[t + 1],
+                    inside = 0;
             if (node < 0) {
                 assert_true(t == batch->segments[g + 1] - 1 && begin == end);
                 assert_int_equal(batch->ids[t], whole->nodes + batch->items[g]);
@@ -261,9 +261,9 @@ static void every_allocation_may_fail(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(graphs_are_packed_in_order),   cmocka_unit_test(clusters_are_induced),
+        cmocka_unit_test(graphs_are_packed_in_order),     cmocka_unit_test(clusters_are_induced),
         cmocka_unit_test(virtual_tokens_see_their_graph), cmocka_unit_test(paths_pass_virtual_tokens_by),
-        cmocka_unit_test(shuffles_are_permutations),    cmocka_unit_test(bad_arguments_are_named),
+        cmocka_unit_test(shuffles_are_permutations),      cmocka_unit_test(bad_arguments_are_named),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

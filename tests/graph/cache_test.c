@@ -146,8 +146,8 @@ static void names_are_checked(void **unused)
 {
     (void)unused;
     mg_graph_cache *cache = opened();
-    static const char *const bad[] = {"", "../x", "a b", "A", "a.b",
-                                      "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"};
+    static const char *const bad[] = {
+        "", "../x", "a b", "A", "a.b", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"};
     for (int k = 0; k < 6; k++)
         assert_int_equal(-EINVAL, mg_graph_cache_put(cache, bad[k], 1, "", 0));
     assert_string_equal("cache: the name \"../x\"; it has 1 to 64 of a-z, 0-9, _ and -",
@@ -213,7 +213,8 @@ static void hash_depends_on_every_byte(void **unused)
     for (int64_t length = 0; length < 67; length++) {
         memset(bytes, 0, sizeof bytes);
         uint64_t plain = mg_graph_hash_bytes(1, bytes, length);
-        assert_true(plain != mg_graph_hash_bytes(2, bytes, length) && plain != mg_graph_hash_bytes(1, bytes, length + 1));
+        assert_true(plain != mg_graph_hash_bytes(2, bytes, length) &&
+                    plain != mg_graph_hash_bytes(1, bytes, length + 1));
         for (int64_t bit = 0; bit < 8 * length; bit++) {
             bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
             int changed = __builtin_popcountll(plain ^ mg_graph_hash_bytes(1, bytes, length));

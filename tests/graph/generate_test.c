@@ -25,7 +25,8 @@ static void sbm_has_its_degrees(void **unused)
         must(mg_graph_generate_sbm(&graph, cases[c].nodes, cases[c].blocks, cases[c].inside, cases[c].across, c));
         must(mg_graph_check(graph));
         count_degrees(&inside, &across, graph, cases[c].blocks);
-        double error = 6 * sqrt(2 / (double)cases[c].nodes); /* six deviations of a mean of Poisson-like degrees, by sqrt degree */
+        double error =
+            6 * sqrt(2 / (double)cases[c].nodes); /* six deviations of a mean of Poisson-like degrees, by sqrt degree */
         assert_true(fabs(inside - cases[c].inside) <= error * sqrt(cases[c].inside));
         assert_true(fabs(across - cases[c].across) <= error * sqrt(cases[c].across));
         mg_graph_destroy(graph);
@@ -115,9 +116,12 @@ static void bad_arguments_are_named(void **unused)
     mg_graph *graph;
     refused("generate: 0 blocks of 10 nodes; every block has a node", mg_graph_generate_sbm(&graph, 10, 0, 1, 1, 0));
     refused("generate: 11 blocks of 10 nodes; every block has a node", mg_graph_generate_sbm(&graph, 10, 11, 1, 1, 0));
-    refused("generate: a mean degree of 5 inside blocks of 5 nodes; it is 0 to 4", mg_graph_generate_sbm(&graph, 10, 2, 5, 1, 0));
-    refused("generate: a mean degree of 6 to other blocks; it is 0 to 5", mg_graph_generate_sbm(&graph, 10, 2, 1, 6, 0));
-    refused("generate: a mean degree of nan to other blocks; it is 0 to 5", mg_graph_generate_sbm(&graph, 10, 2, 1, NAN, 0));
+    refused("generate: a mean degree of 5 inside blocks of 5 nodes; it is 0 to 4",
+            mg_graph_generate_sbm(&graph, 10, 2, 5, 1, 0));
+    refused("generate: a mean degree of 6 to other blocks; it is 0 to 5",
+            mg_graph_generate_sbm(&graph, 10, 2, 1, 6, 0));
+    refused("generate: a mean degree of nan to other blocks; it is 0 to 5",
+            mg_graph_generate_sbm(&graph, 10, 2, 1, NAN, 0));
     refused("generate: -1 nodes; a graph has 0 to 2147483647 nodes", mg_graph_generate_rmat(&graph, -1, 0, 0));
     refused("generate: 46 edges; 10 nodes have 0 to 45", mg_graph_generate_rmat(&graph, 10, 46, 0));
     refused("generate: 4950 distinct edges of 100 nodes: R-MAT repeats itself before that; take fewer",
@@ -181,7 +185,8 @@ static void graphs_dataset(void **unused)
         assert_int_equal(data->labels[g], label);
         assert_string_equal(data->class_names[label], label == 0 ? "cycle" : label == 1 ? "path" : "tree");
         assert_int_equal(ends == 2 && !forks, label == 1);
-        assert_int_equal(data->segments[g + 1] - data->segments[g], data->segments[g / 3 * 3 + 1] - data->segments[g / 3 * 3]);
+        assert_int_equal(data->segments[g + 1] - data->segments[g],
+                         data->segments[g / 3 * 3 + 1] - data->segments[g / 3 * 3]);
     }
     assert_true(labs((long)(total - 90 * 12)) < 90 * 3);
     free(component);
@@ -220,10 +225,14 @@ static void every_allocation_may_fail(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sbm_has_its_degrees),   cmocka_unit_test(sbm_full_blocks_are_cliques),
-        cmocka_unit_test(rmat_has_its_edges_and_hubs), cmocka_unit_test(grid_has_its_edges),
-        cmocka_unit_test(seeds_decide),          cmocka_unit_test(bad_arguments_are_named),
-        cmocka_unit_test(sbm_dataset),           cmocka_unit_test(graphs_dataset),
+        cmocka_unit_test(sbm_has_its_degrees),
+        cmocka_unit_test(sbm_full_blocks_are_cliques),
+        cmocka_unit_test(rmat_has_its_edges_and_hubs),
+        cmocka_unit_test(grid_has_its_edges),
+        cmocka_unit_test(seeds_decide),
+        cmocka_unit_test(bad_arguments_are_named),
+        cmocka_unit_test(sbm_dataset),
+        cmocka_unit_test(graphs_dataset),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

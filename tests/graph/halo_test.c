@@ -58,7 +58,8 @@ static void bad_arguments_are_named(void **unused)
     mg_graph *graph = path_graph(3);
     assert_int_equal(-EINVAL, mg_graph_halo_create(&halo, 3, graph->starts, graph->columns, (int32_t[]){0, 2, 1}, 2));
     assert_string_equal(mg_graph_last_error(), "halo: node 1 is in part 2, but parts are 0 to 1");
-    assert_int_equal(-EINVAL, mg_graph_halo_create(&halo, 3, graph->starts, (int32_t[]){1, 0, 7, 1}, (int32_t[]){0, 1, 1}, 2));
+    assert_int_equal(-EINVAL,
+                     mg_graph_halo_create(&halo, 3, graph->starts, (int32_t[]){1, 0, 7, 1}, (int32_t[]){0, 1, 1}, 2));
     assert_string_equal(mg_graph_last_error(), "halo: entry 2 names node 7, but nodes are 0 to 2");
     assert_int_equal(-EINVAL, mg_graph_halo_create(&halo, 3, graph->starts, graph->columns, NULL, 0));
     assert_null(halo);

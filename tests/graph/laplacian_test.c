@@ -143,7 +143,8 @@ static void check_connected(const char *what, mg_graph *graph, int count)
     mg_graph_destroy(graph);
 }
 
-/* Both sides of the border between the solvers, 128 nodes, on graphs whose eigenvalues repeat and on ones where they do not. */
+/* Both sides of the border between the solvers, 128 nodes, on graphs whose eigenvalues repeat and on ones where they do
+ * not. */
 static void connected_graphs_of_every_size(void **unused)
 {
     (void)unused;
@@ -184,6 +185,63 @@ static void repeated_eigenvalues_are_all_found(void **unused)
             }
         }
     check_connected("cliques", graph_of(161, edges, sources, targets, 0), 10);
+}
+
+/* Vectors of a graph with known eigenvalues, twice to the same bytes; the graph is destroyed. */
+static void check_eigenvalues(const char *what, mg_graph *graph, const double *expected, int count)
+{
+    int64_t n = graph->nodes;
+    size_t bytes = (size_t)(n * count) * sizeof(float);
+    float *x = malloc(bytes), *again = malloc(bytes);
+    double *l = dense_laplacian(graph), value;
+    must(mg_graph_laplacian(x, count, graph));
+    for (int k = 0; k < count; k++) {
+        assert_true(residual(&value, l, x, n, count, k) < 1e-6);
+        if (!(fabs(value - expected[k]) < 1e-6))
+            fail_msg("%s: eigenvalue %d of %d is %.9g, not %.9g", what, k, count, value, expected[k]);
+    }
+    check_orthonormal(what, x, n, count, count);
+    must(mg_graph_laplacian(again, count, graph));
+    test_same_bytes(what, again, x, bytes);
+    free(x);
+    free(again);
+    free(l);
+    mg_graph_destroy(graph);
+}
+
+/* Eigenvalue 2 j / dimension, (dimension over j) times. */
+static void hypercube_has_all_copies(void **unused)
+{
+    (void)unused;
+    enum { DIMENSION = 8, N = 1 << DIMENSION, K = 12 };
+    static int64_t sources[N * DIMENSION], targets[N * DIMENSION];
+    double expected[K];
+    for (int64_t e = 0; e < N * DIMENSION; e++) {
+        sources[e] = e / DIMENSION;
+        targets[e] = sources[e] ^ (int64_t)1 << e % DIMENSION;
+    }
+    for (int k = 0; k < K; k++)
+        expected[k] = (k < DIMENSION ? 2. : 4.) / DIMENSION;
+    check_eigenvalues("hypercube", graph_of(N, N * DIMENSION, sources, targets, 0), expected, K);
+}
+
+/* Eigenvalues 1 - cos(a) / 2 - cos(b) / 2: four times the smallest, four times the next. ARPACK alone misses some of
+ * these. */
+static void torus_has_all_copies(void **unused)
+{
+    (void)unused;
+    enum { SIDE = 20, N = SIDE * SIDE, K = 8 };
+    static int64_t sources[2 * N], targets[2 * N];
+    double expected[K];
+    for (int64_t i = 0; i < N; i++) {
+        sources[2 * i] = sources[2 * i + 1] = i;
+        targets[2 * i] = i / SIDE * SIDE + (i + 1) % SIDE;
+        targets[2 * i + 1] = (i + SIDE) % N;
+    }
+    for (int k = 0; k < K; k++)
+        expected[k] = (k < 4 ? 0.5 : 1) * (1 - cos(2 * 3.14159265358979323846 / SIDE));
+    for (int count = 1; count <= K; count++)
+        check_eigenvalues("torus", graph_of(N, 2 * N, sources, targets, 0), expected, count);
 }
 
 /* Closed form: 1 - cos(pi k / (n - 1)). Its eigenvalues crowd at 0, where plain Lanczos iterations hardly move. */
@@ -244,7 +302,8 @@ static void same_bytes_for_any_threads_and_every_time(void **unused)
 {
     (void)unused;
     enum { K = 8 };
-    mg_graph *big = beside(star_graph(9000), star_graph(300)), *graph = beside(big, beside(path_graph(20), cycle_graph(9)));
+    mg_graph *big = beside(star_graph(9000), star_graph(300)),
+             *graph = beside(big, beside(path_graph(20), cycle_graph(9)));
     size_t bytes = (size_t)graph->nodes * K * sizeof(float);
     float *first = malloc(bytes), *again = malloc(bytes);
     set_threads(1);
@@ -287,6 +346,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connected_graphs_of_every_size),
         cmocka_unit_test(repeated_eigenvalues_are_all_found),
+        cmocka_unit_test(hypercube_has_all_copies),
+        cmocka_unit_test(torus_has_all_copies),
         cmocka_unit_test(long_path_has_its_closed_form),
         cmocka_unit_test(components_are_encoded_by_themselves),
         cmocka_unit_test(directed_graphs_are_symmetrised),

@@ -1,6 +1,7 @@
 #include "graph/graphs.h"
 
-/* Each path leads from i to j over edges of the graph, in as many steps as the code says, the lowest predecessor each. */
+/* Each path leads from i to j over edges of the graph, in as many steps as the code says, the lowest predecessor each.
+ */
 static void check_paths(const mg_graph *graph, int hops)
 {
     mg_graph_near *near;
@@ -45,7 +46,8 @@ static void paths_are_shortest_and_lowest(void **unused)
             check_paths(graph, hops);
             mg_graph_destroy(graph);
         }
-    mg_graph *graphs[] = {graph_of(0, 0, NULL, NULL, 0), graph_of(3, 0, NULL, NULL, 0), path_graph(80), complete_graph(20)};
+    mg_graph *graphs[] = {graph_of(0, 0, NULL, NULL, 0), graph_of(3, 0, NULL, NULL, 0), path_graph(80),
+                          complete_graph(20)};
     for (int g = 0; g < 4; g++) {
         check_paths(graphs[g], 253);
         mg_graph_destroy(graphs[g]);

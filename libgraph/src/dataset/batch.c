@@ -19,8 +19,8 @@ static int check_ids(const mg_dataset *data)
 {
     int64_t nodes = data->graph->nodes, graphs = data->graphs;
     if (nodes + graphs > UINT32_MAX)
-        return fail(-EOVERFLOW, "batch: %lld nodes and %lld graphs; identities of tokens have 32 bits", (long long)nodes,
-                    (long long)graphs);
+        return fail(-EOVERFLOW, "batch: %lld nodes and %lld graphs; identities of tokens have 32 bits",
+                    (long long)nodes, (long long)graphs);
     return 0;
 }
 
@@ -68,8 +68,8 @@ static int pack_rows(mg_dataset_batch *batch, const mg_dataset *data, int64_t it
         batch->ids[token] = (uint32_t)node;
         for (int64_t e = graph->starts[node]; e < graph->starts[node + 1]; e++, to++) {
             if (graph->columns[e] < begin || graph->columns[e] >= end)
-                return fail(-EINVAL, "batch: graph %lld has nodes %lld to %lld, but an edge from %lld to %d", (long long)item,
-                            (long long)begin, (long long)end - 1, (long long)node, graph->columns[e]);
+                return fail(-EINVAL, "batch: graph %lld has nodes %lld to %lld, but an edge from %lld to %d",
+                            (long long)item, (long long)begin, (long long)end - 1, (long long)node, graph->columns[e]);
             batch->graph->columns[to] = (int32_t)(graph->columns[e] - node + token);
             batch->dataset_edges[to] = e;
         }
@@ -231,7 +231,8 @@ int mg_dataset_pack_nodes(mg_dataset_batch **out, const mg_dataset *data, const 
     if (status)
         return status;
     if (data->graphs != 1)
-        return fail(-EINVAL, "batch: clusters are cut from one graph, and this dataset has %lld", (long long)data->graphs);
+        return fail(-EINVAL, "batch: clusters are cut from one graph, and this dataset has %lld",
+                    (long long)data->graphs);
     if (count < 0 || count > data->graph->nodes)
         return fail(-EINVAL, "batch: a cluster of %lld nodes of %lld", (long long)count, (long long)data->graph->nodes);
     mg_dataset_batch *batch = allocate_zeroed(1, sizeof *batch);
@@ -278,7 +279,7 @@ static int64_t token_row(mg_graph_near *all, int64_t to, const mg_graph_near *ne
     memcpy(all->codes + to, near->codes + begin, (size_t)pairs);
     to += pairs;
     if (virtual >= 0) {
-        all->columns[to] = (int32_t)virtual;
+        all->columns[to] = (int32_t) virtual;
         all->codes[to++] = (uint8_t)(near->hops + 2);
     }
     return to;

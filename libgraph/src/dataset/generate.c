@@ -26,7 +26,8 @@ static void fill_features(float *features, float *centres, const int32_t *labels
         centres[k] = random_bits(&random) >> 63 ? 1 : -1;
     for (int64_t i = 0; i < nodes; i++)
         for (int64_t f = 0; f < feature_count; f++)
-            features[i * feature_count + f] = (float)(centres[labels[i] * feature_count + f] + noise * random_normal(&random));
+            features[i * feature_count + f] =
+                (float)(centres[labels[i] * feature_count + f] + noise * random_normal(&random));
 }
 
 typedef struct class_name {
@@ -71,7 +72,8 @@ static int sbm_create(mg_dataset **out, mg_graph *graph, sbm_buffers *buffers, i
     }
     fill_features(buffers->features, buffers->centres, buffers->labels, nodes, blocks, feature_count, noise, seed);
     snprintf(story, sizeof story,
-             "generated: stochastic block model, %lld nodes in %d blocks, %lld edges, %lld features with noise %g, seed %llu\n",
+             "generated: stochastic block model, %lld nodes in %d blocks, %lld edges, %lld features with noise %g, "
+             "seed %llu\n",
              (long long)nodes, blocks, (long long)graph->edges / 2, (long long)feature_count, noise,
              (unsigned long long)seed);
     buffers->segments[0] = 0;
@@ -183,19 +185,19 @@ static int small_create(mg_dataset **out, small_graphs *small, uint64_t seed)
 {
     char story[256];
     mg_graph *graph;
-    int status = mg_graph_create(&graph,
-                                 &(mg_graph_desc){.nodes = small->nodes,
-                                                  .edges = small->edges,
-                                                  .sources = small->sources,
-                                                  .targets = small->targets},
-                                 NULL);
+    int status = mg_graph_create(
+        &graph,
+        &(mg_graph_desc){
+            .nodes = small->nodes, .edges = small->edges, .sources = small->sources, .targets = small->targets},
+        NULL);
     if (status)
         return status;
     for (int64_t i = 0; i < small->nodes; i++)
         small->features[i] = (float)(graph->starts[i + 1] - graph->starts[i]);
-    snprintf(story, sizeof story, "generated: %lld graphs (cycles, paths, trees), %lld nodes, %lld edges, degree features, "
-             "seed %llu\n", (long long)small->graphs, (long long)small->nodes, (long long)small->edges,
-             (unsigned long long)seed);
+    snprintf(story, sizeof story,
+             "generated: %lld graphs (cycles, paths, trees), %lld nodes, %lld edges, degree features, "
+             "seed %llu\n",
+             (long long)small->graphs, (long long)small->nodes, (long long)small->edges, (unsigned long long)seed);
     status = mg_dataset_create(out, &(mg_dataset){.name = "graphs",
                                                   .graph = graph,
                                                   .graphs = small->graphs,

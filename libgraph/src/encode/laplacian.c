@@ -17,8 +17,8 @@ enum { DENSE_NODES = 128 };
 /* A symmetric copy of a graph without self loops, its components one after the other. */
 typedef struct split_graph {
     mg_graph *graph;
-    int32_t *order;                 /* [nodes] the caller's node at each place */
-    int64_t *begins;                /* [components + 1] places */
+    int32_t *order;  /* [nodes] the caller's node at each place */
+    int64_t *begins; /* [components + 1] places */
     int64_t components;
     double *inverse_root, *trivial; /* [nodes] as in mg_component */
 } split_graph;
@@ -131,7 +131,8 @@ static void split_destroy(split_graph *split)
 /* --- output --- */
 
 /* As floats, unit length in fp64; the first entry of largest magnitude is positive. */
-static void write_vector(float *encodings, int count, int place, const double *vector, const int32_t *order, int64_t nodes)
+static void write_vector(float *encodings, int count, int place, const double *vector, const int32_t *order,
+                         int64_t nodes)
 {
     double square = 0;
     float largest = 0, sign = 0;
@@ -189,10 +190,10 @@ typedef struct dense_work {
     float *encodings;
     int count;
     const split_graph *split;
-    int64_t first;    /* component */
-    double *scratch;  /* [threads][room] */
+    int64_t first;   /* component */
+    double *scratch; /* [threads][room] */
     int64_t room;
-    int *statuses;    /* [threads] */
+    int *statuses; /* [threads] */
 } dense_work;
 
 static void encode_small(void *context, int thread, int64_t task)
@@ -227,7 +228,8 @@ static int encode_all_small(float *encodings, int count, const split_graph *spli
     int threads = mg_graph_threads(tasks), status = 0;
     int64_t largest = split->begins[first + 1] - split->begins[first];
     int64_t wanted = count < largest ? count : largest;
-    dense_work work = {encodings, count, split, first, NULL, wanted * largest + mg_spectrum_dense_scratch(largest), NULL};
+    dense_work work = {encodings, count, split, first, NULL, wanted * largest + mg_spectrum_dense_scratch(largest),
+                       NULL};
     work.scratch = allocate(threads * work.room, sizeof *work.scratch);
     work.statuses = work.scratch ? allocate_zeroed(threads, sizeof *work.statuses) : NULL;
     if (work.statuses)

@@ -1,5 +1,5 @@
-/* Edge paths: row i of near gives the distances from i; a sweep over its nodes by rising number finds, for each, the lowest
- * node one step nearer that has an edge to it. A path is then read backwards from its end. */
+/* Edge paths: row i of near gives the distances from i; a sweep over its nodes by rising number finds, for each, the
+ * lowest node one step nearer that has an edge to it. A path is then read backwards from its end. */
 #include "megagraph/graph.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ typedef struct paths_work {
     int threads;
     uint8_t *distances; /* [threads][nodes] */
     int32_t *froms, *edges;
-    int64_t *wrong;     /* [threads] a row whose distances are not the graph's, or -1 */
+    int64_t *wrong; /* [threads] a row whose distances are not the graph's, or -1 */
 } paths_work;
 
 static void fill_rows(void *context, int thread, int64_t task)
@@ -101,7 +101,8 @@ static int fill_paths(paths_work *work)
     mg_graph_parallel(work->threads, (nodes + TASK_ROWS - 1) / TASK_ROWS, fill_rows, work);
     for (int t = 0; t < work->threads; t++)
         if (work->wrong[t] >= 0)
-            return fail(-EINVAL, "paths: the distances of row %lld are not those of this graph; make the near pairs from it",
+            return fail(-EINVAL,
+                        "paths: the distances of row %lld are not those of this graph; make the near pairs from it",
                         (long long)work->wrong[t]);
     return 0;
 }

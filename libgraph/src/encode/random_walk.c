@@ -1,7 +1,7 @@
 /* Return probabilities of random walks, exactly, for blocks of sources at once.
  *
- * With P = D^-1 A, column s of P^t is kept as y_t[i] = (P^t)[i][s], the sources of a block side by side; nodes from which no source
- * is reached in t steps are left out. The diagonal entry y_t[s] is the answer. On symmetric graphs
+ * With P = D^-1 A, column s of P^t is kept as y_t[i] = (P^t)[i][s], the sources of a block side by side; nodes from
+ * which no source is reached in t steps are left out. The diagonal entry y_t[s] is the answer. On symmetric graphs
  * degree[s] (P^t)[s][i] = degree[i] (P^t)[i][s], so half of the steps tell everything:
  *
  *     (P^(a+b))[s][s] = sum_i degree[i] / degree[s] * y_a[i] * y_b[i]
@@ -43,7 +43,10 @@ typedef struct walk_block {
     walk_state now, before;
 } walk_block;
 
-static double degree_of(const mg_graph *graph, int64_t node) { return (double)(graph->starts[node + 1] - graph->starts[node]); }
+static double degree_of(const mg_graph *graph, int64_t node)
+{
+    return (double)(graph->starts[node + 1] - graph->starts[node]);
+}
 
 static void activate(walk_state *state, int64_t node)
 {
@@ -142,7 +145,8 @@ static void write_product(const walk_block *block, int step, const walk_state *o
     }
     for (int s = 0; s < block->width; s++) {
         double degree = degree_of(graph, block->first + s);
-        block->work->encodings[(block->first + s) * block->work->count + step - 1] = degree > 0 ? (float)(sums[s] / degree) : 0;
+        block->work->encodings[(block->first + s) * block->work->count + step - 1] =
+            degree > 0 ? (float)(sums[s] / degree) : 0;
     }
 }
 
@@ -170,7 +174,9 @@ static void walk_task(void *context, int thread, int64_t task)
     const walk_work *work = context;
     int64_t nodes = work->graph->nodes, first = task * SOURCES, left = nodes - first;
     int64_t now = thread * 2 * nodes, before = now + nodes;
-    walk_block block = {work, first, left < SOURCES ? (int)left : SOURCES,
+    walk_block block = {work,
+                        first,
+                        left < SOURCES ? (int)left : SOURCES,
                         {work->values + now * SOURCES, work->active + now, work->lists + now, 0},
                         {work->values + before * SOURCES, work->active + before, work->lists + before, 0}};
     block_start(&block);
@@ -206,7 +212,8 @@ int mg_graph_random_walk(float *encodings, int count, const mg_graph *graph)
     int status = mg_graph_csr_transposed(&transposed, graph);
     if (status)
         return status;
-    walk_work work = {.encodings = encodings, .count = count, .graph = graph, .incoming = transposed ? transposed : graph};
+    walk_work work = {
+        .encodings = encodings, .count = count, .graph = graph, .incoming = transposed ? transposed : graph};
     status = walk(&work);
     mg_graph_destroy(transposed);
     return status;

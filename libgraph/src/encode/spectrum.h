@@ -18,7 +18,7 @@ int mg_spectrum_arpack(double *vectors, int64_t count, const mg_component *compo
 int mg_spectrum_dense(double *vectors, int64_t count, const mg_component *component, double *scratch);
 int64_t mg_spectrum_dense_scratch(int64_t nodes); /* doubles */
 
-/* All eigenvectors of a symmetric matrix[n][n], which is destroyed: values[n], not sorted, row k of vectors[n][n] belongs to
-   values[k]. scratch[3 n]. -EIO when the iteration does not end, which no finite matrix is known to do. */
+/* All eigenvectors of a symmetric matrix[n][n], which is destroyed: values[n], not sorted, row k of vectors[n][n]
+   belongs to values[k]. scratch[3 n]. -EIO when the iteration does not end, which no finite matrix is known to do. */
 int mg_spectrum_symmetric(double *vectors, double *values, double *matrix, double *scratch, int64_t n);
 #endif

@@ -1,16 +1,20 @@
-/* Large components: ARPACK finds the largest eigenvalues of an operator that has the eigenvectors of L = I - D^-1/2 A D^-1/2.
+/* Large components: ARPACK finds the largest eigenvalues of an operator that has the eigenvectors of the Laplacian L.
  *
  *     plain     3 - L
- *     filtered  T((2 + c - 2 L) / (2 - c)), T the Chebyshev polynomial of some degree: within [-1, 1] on [c, 2], and rising
- *               to 74 from c to 0. Any Ritz value bounds its eigenvalue of L from above, so the c that unfinished runs give is
- *               never too low: runs repeat with c falling towards the last wanted eigenvalue, until one converges. This is what
- *               makes long paths and meshes, with thousands of eigenvalues near 0, as quick as the rest.
+ *     filtered  T((2 + c - 2 L) / (2 - c)), T the Chebyshev polynomial of some degree:
+ *               within [-1, 1] on [c, 2], and rising to 74 from c to 0
  *
- * Found vectors and the trivial one are projected out. Lanczos iterations may miss copies of repeated eigenvalues: a run with
- * all that was found projected out must see nothing smaller than the largest found, or what it sees is taken in its place.
+ * Any Ritz value bounds its eigenvalue of L from above, so the c that unfinished runs give is never too low: runs
+ * repeat with c falling towards the last wanted eigenvalue, until one converges. Long paths and meshes, with thousands
+ * of eigenvalues near 0, need this.
  *
- * ARPACK draws from its own random numbers, which go on from call to call, when a Krylov space closes (stars, complete graphs).
- * A fixed diagonal below 1e-9 keeps spaces from closing, so that the same graph has the same vectors every time. */
+ * Found vectors and the trivial one are projected out. Lanczos iterations may miss copies of repeated eigenvalues: a
+ * run with all that was found projected out must see nothing smaller than the largest found, or what it sees is taken
+ * in its place.
+ *
+ * A fixed diagonal below 1e-9 parts equal eigenvalues, which halves how often one is missed, and keeps Krylov spaces
+ * from closing: ARPACK would then draw from random numbers of its own, which go on from call to call.
+ */
 #include <arpack/arpack.h>
 #include <math.h>
 #include <pthread.h>
@@ -30,19 +34,19 @@ enum { BLOCK_ROWS = 4096, THREADS_PAY = 1 << 18 }; /* entries below which starti
 
 typedef struct problem {
     const mg_component *component;
-    int64_t n, basis;        /* basis: Lanczos vectors */
-    double cutoff;           /* c; 0: plain */
+    int64_t n, basis; /* basis: Lanczos vectors */
+    double cutoff;    /* c; 0: plain */
     int degree;
-    double *noise;           /* [n] the small diagonal */
-    double *scaled;          /* [n] degree^-1/2 x */
-    double *now, *last;      /* [n] */
-    double *found;           /* [wanted + 1][n], eigenvectors; room for one more than is wanted */
-    double *values;          /* [wanted + 1], of L */
+    double *noise;      /* [n] the small diagonal */
+    double *scaled;     /* [n] degree^-1/2 x */
+    double *now, *last; /* [n] */
+    double *found;      /* [wanted + 1][n], eigenvectors; room for one more than is wanted */
+    double *values;     /* [wanted + 1], of L */
     int64_t found_count;
-    double *start, *vectors; /* [n], [basis][n] */
+    double *start, *vectors;   /* [n], [basis][n] */
     double *work, *basis_work; /* [3 n], [basis * (basis + 8)] */
-    double *ritz;            /* [basis] */
-    a_int *select;           /* [basis] */
+    double *ritz;              /* [basis] */
+    a_int *select;             /* [basis] */
 } problem;
 
 /* --- the operator --- */
@@ -73,7 +77,8 @@ static void update_rows(void *context, int thread, int64_t block)
 /* y = product * M x + itself * x + previous * y, M = I - L */
 static void update(const problem *p, double *y, const double *x, double product, double itself, double previous)
 {
-    int64_t blocks = (p->n + BLOCK_ROWS - 1) / BLOCK_ROWS, entries = p->component->starts[p->n] - p->component->starts[0];
+    int64_t blocks = (p->n + BLOCK_ROWS - 1) / BLOCK_ROWS,
+            entries = p->component->starts[p->n] - p->component->starts[0];
     for (int64_t i = 0; i < p->n; i++)
         p->scaled[i] = p->component->inverse_root[i] * x[i];
     int threads = entries < THREADS_PAY ? 1 : mg_graph_threads(blocks);
@@ -144,7 +149,8 @@ static void set_cutoff(problem *p, double eigenvalue)
 
 /* --- ARPACK --- */
 
-/* One run for the `wanted` largest. 0: converged, vectors[wanted][n] ascending; 1: not, p->ritz holds the bounds; or -EIO. */
+/* One run for the `wanted` largest. 0: converged, vectors[wanted][n] ascending; 1: not, p->ritz holds the bounds; or
+ * -EIO. */
 static int run_arpack(problem *p, int64_t wanted, int restarts)
 {
     a_int n = (a_int)p->n, basis = (a_int)p->basis, length = (a_int)(basis * (basis + 8)), ido = 0, info = 1;
@@ -154,13 +160,15 @@ static int run_arpack(problem *p, int64_t wanted, int restarts)
         p->start[i] = random_unit(&random) - 0.5;
     project(p, p->start);
     do {
-        dsaupd_c(&ido, "I", n, "LA", (a_int)wanted, TOLERANCE, p->start, basis, p->vectors, n, parameters, places, p->work,
-                 p->basis_work, length, &info);
+        dsaupd_c(&ido, "I", n, "LA", (a_int)wanted, TOLERANCE, p->start, basis, p->vectors, n, parameters, places,
+                 p->work, p->basis_work, length, &info);
         if (ido == 1 || ido == -1)
             apply(p, p->work + places[1] - 1, p->work + places[0] - 1);
     } while (ido == 1 || ido == -1);
-    if (info != 0 && info != 1 && info != 3) /* 1: out of restarts, 3: no shifts left; both may go on with another filter */
-        return fail(-EIO, "laplacian: ARPACK's dsaupd gave %d on a component of %lld nodes", (int)info, (long long)p->n);
+    if (info != 0 && info != 1 &&
+        info != 3) /* 1: out of restarts, 3: no shifts left; both may go on with another filter */
+        return fail(-EIO, "laplacian: ARPACK's dsaupd gave %d on a component of %lld nodes", (int)info,
+                    (long long)p->n);
     memcpy(p->ritz, p->basis_work + places[5] - 1, (size_t)basis * sizeof *p->ritz);
     if (info)
         return 1;
@@ -168,7 +176,8 @@ static int run_arpack(problem *p, int64_t wanted, int restarts)
     dseupd_c(1, "A", p->select, p->ritz, p->vectors, n, 0, "I", n, "LA", (a_int)wanted, TOLERANCE, p->start, basis,
              p->vectors, n, parameters, places, p->work, p->basis_work, length, &error);
     if (error)
-        return fail(-EIO, "laplacian: ARPACK's dseupd gave %d on a component of %lld nodes", (int)error, (long long)p->n);
+        return fail(-EIO, "laplacian: ARPACK's dseupd gave %d on a component of %lld nodes", (int)error,
+                    (long long)p->n);
     return 0;
 }
 
@@ -216,8 +225,9 @@ static int find(problem *p, int64_t wanted)
                 RUNS * RESTARTS, (long long)p->n);
 }
 
-/* Looks for eigenvalues below the largest found, until there is none. Every one that is taken in drives out the largest. One
-   basis is enough to see: the filter lifts what is 1 % below the largest to 2.5, and 48 steps lift that by e^70. */
+/* Looks for eigenvalues below the largest found, until there is none. Every one that is taken in drives out the
+   largest. One basis is enough to see: the filter lifts what is 1 % below the largest to 2.5, and 48 steps lift that by
+   e^70. */
 static int take_in_missed(problem *p)
 {
     int64_t count = p->found_count;
@@ -262,7 +272,8 @@ static int allocate_problem(problem *p, int64_t count)
 
 static int solve(problem *p, int64_t count)
 {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* ARPACK keeps its state between calls in statics */
+    static pthread_mutex_t one_at_a_time =
+        PTHREAD_MUTEX_INITIALIZER; /* ARPACK keeps its state between calls in statics */
     random_stream random = random_seeded(0, 6);
     for (int64_t i = 0; i < p->n; i++)
         p->noise[i] = 1e-9 * random_unit(&random);

@@ -1,5 +1,6 @@
-/* Eigenvectors of a dense symmetric matrix: Householder reflections make it tridiagonal, implicit QR with Wilkinson's shift
- * makes that diagonal (Golub and Van Loan, Matrix Computations, 8.3). Both work on rows of the transposed basis. */
+/* Eigenvectors of a dense symmetric matrix: Householder reflections make it tridiagonal, implicit QR with Wilkinson's
+ * shift makes that diagonal (Golub and Van Loan, Matrix Computations, 8.3). Both work on rows of the transposed basis.
+ */
 #include <float.h>
 #include <math.h>
 
@@ -14,7 +15,8 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* Reflects so that column k has nothing below the subdiagonal. The reflector I - factor v v' stays in row k, from k + 1 on. */
+/* Reflects so that column k has nothing below the subdiagonal. The reflector I - factor v v' stays in row k, from k + 1
+ * on. */
 static double reflect(double *matrix, double *product, double *below, int64_t n, int64_t k)
 {
     int64_t rest = n - k - 1;
@@ -36,7 +38,8 @@ static double reflect(double *matrix, double *product, double *below, int64_t n,
 }
 
 /* matrix = basis' T basis, T with diagonal d[n] and e[n - 1] beside it. */
-static void make_tridiagonal(double *basis, double *d, double *e, double *matrix, double *product, double *factors, int64_t n)
+static void make_tridiagonal(double *basis, double *d, double *e, double *matrix, double *product, double *factors,
+                             int64_t n)
 {
     for (int64_t k = 0; k < n; k++) {
         d[k] = matrix[k * n + k];

@@ -1,4 +1,5 @@
-/* One attention over a grid, biased by distance, and one optimizer step: every library is called, nothing else is linked. */
+/* One attention over a grid, biased by distance, and one optimizer step: every library is called, nothing else is
+ * linked. */
 #include <megagraph/attn.h>
 #include <megagraph/dataset.h>
 #include <megagraph/dp.h>
@@ -33,10 +34,20 @@ int main(void)
     for (int i = 0; i < HEADS * CODES; i++)
         table[i] = -0.5f * (float)(i % CODES);
     mg_attn_tensor heads[] = {{q, HEADS * DIM, DIM}, {v, HEADS * DIM, DIM}, {out, HEADS * DIM, DIM}};
-    mg_attn_call call = {.heads = HEADS, .dim = DIM, .scale = 0.35f, .table = table,
-                         .q = heads[0], .k = heads[0], .v = heads[1], .out = heads[2]};
-    if (mg_attn_plan_create(&plan, &(mg_attn_map){.kind = MG_ATTN_DENSE, .queries = NODES, .keys = NODES, .codes = CODES,
-                                                  .dense = codes, .dense_stride = NODES}))
+    mg_attn_call call = {.heads = HEADS,
+                         .dim = DIM,
+                         .scale = 0.35f,
+                         .table = table,
+                         .q = heads[0],
+                         .k = heads[0],
+                         .v = heads[1],
+                         .out = heads[2]};
+    if (mg_attn_plan_create(&plan, &(mg_attn_map){.kind = MG_ATTN_DENSE,
+                                                  .queries = NODES,
+                                                  .keys = NODES,
+                                                  .codes = CODES,
+                                                  .dense = codes,
+                                                  .dense_stride = NODES}))
         return complain("attn", mg_attn_last_error());
     call.workspace = aligned_alloc(64, (size_t)(mg_attn_workspace_bytes(plan, &call, 0) + 63) / 64 * 64);
     if (!call.workspace || mg_attn_forward(plan, &call))
