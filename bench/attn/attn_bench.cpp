@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
@@ -226,7 +225,7 @@ struct near_case {
 // --- counters ---
 
 // Forward has 2 products of 2 flops per score and dim, backward 5. Bytes: tensors and codes, once each.
-template <class Case> void report(benchmark::State &state, const Case &c, bool backward)
+template <class Case> void report(benchmark::State &state, const Case &c, bool backward, double seconds)
 {
     double scores = c.scores(), flops = scores * c.l.dim * (backward ? 10 : 4);
     double bytes = c.code_bytes() + (backward ? 8. : 4.) * (double)c.l.tokens * c.l.heads * c.l.dim * sizeof(float);
@@ -235,16 +234,16 @@ template <class Case> void report(benchmark::State &state, const Case &c, bool b
     state.counters["flop/s"] = rate(flops);
     state.counters["bytes/s"] = rate(bytes);
     state.counters["scores/s"] = rate(scores);
-    state.counters["of_bound"] =
-        counter(bench_bound(&limits, flops, scores, bytes), counter::kIsIterationInvariantRate);
+    state.counters["of_bound"] = bench_bound(&limits, flops, scores, bytes) / seconds;
 }
 
 template <class Case, class Work>
 void run(benchmark::State &state, std::shared_ptr<Case> &made, const Work &work, bool backward)
 {
+    double before = bench_time(threads);
     for (auto _ : state)
         work(*made);
-    report(state, *made, backward);
+    report(state, *made, backward, (bench_time(threads) - before) / (double)state.iterations());
 }
 
 // A case is made when it is first run, and kept for all that share it.
@@ -253,13 +252,13 @@ template <class Case> using maker = std::function<std::shared_ptr<Case>()>;
 template <class Case, class Work>
 void add(const std::string &name, const maker<Case> &make, bool backward, const Work &work)
 {
-    benchmark::RegisterBenchmark(name.c_str(),
-                                 [=](benchmark::State &state) {
-                                     auto made = make();
-                                     run(state, made, work, backward);
-                                 })
-        ->UseRealTime()
-        ->Unit(benchmark::kMillisecond);
+    auto *one = benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State &state) {
+        auto made = make();
+        run(state, made, work, backward);
+    });
+    one->Unit(benchmark::kMillisecond);
+    if (threads > 1)
+        one->UseRealTime();
 }
 
 template <class Case> maker<Case> once(const maker<Case> &make)
@@ -304,14 +303,11 @@ double median(std::vector<double> x)
     return x[x.size() / 2];
 }
 
-// On one thread the time of the processor, which other programs do not take part of.
-double now() { return threads == 1 ? (double)std::clock() / CLOCKS_PER_SEC : bench_seconds(); }
-
 template <class Work> double timed(const Work &work)
 {
-    double before = now();
+    double before = bench_time(threads);
     work();
-    return now() - before;
+    return bench_time(threads) - before;
 }
 
 // Whether ours is faster: medians of turns taken one after the other.

@@ -8,6 +8,9 @@ extern "C" {
 #endif
 
 double bench_seconds(void); /* a clock */
+/* The clock of a measurement. On one thread it is that of the processor time of the process, of which other programs
+ * take no part; on more it is the time that passes. */
+double bench_time(int threads);
 
 /* Limits of the machine on this many threads together: the best of several probes of at least 50 ms each. */
 typedef struct bench_limits {
