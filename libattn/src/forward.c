@@ -127,7 +127,7 @@ static void add_query_pairs(const row_task *r, int i, int32_t head)
     const call_state *s = r->s;
     const int64_t query = r->row * TILE + i, rows = head * s->keys.tiles * TILE;
     const int64_t *starts = s->plan->pair_starts + query;
-    float q[MG_ATTN_MAX_DIM] = {0}, out[MG_ATTN_MAX_DIM] = {0};
+    float q[MG_ATTN_MAX_DIM], out[MG_ATTN_MAX_DIM];
     float *q_lanes = query_lanes(r, head) + i, *lanes = out_lanes(r, head) + i, *softmax = softmax_lanes(r, head) + i;
     float maximum = softmax[TILE] == -INFINITY ? -INFINITY : softmax[0];
     pair_batch b;
@@ -142,10 +142,10 @@ static void add_query_pairs(const row_task *r, int i, int32_t head)
                    .maximum = &maximum,
                    .sum = softmax + 2 * TILE,
                    .out = out};
-    for (int32_t d = 0; d < s->call.dim; d++)
-        q[d] = q_lanes[d * TILE];
-    for (int32_t d = 0; d < s->call.value_dim; d++)
-        out[d] = lanes[d * TILE];
+    for (int32_t d = 0; d < s->row; d++)
+        q[d] = d < s->call.dim ? q_lanes[d * TILE] : 0;
+    for (int32_t d = 0; d < s->value_row; d++)
+        out[d] = d < s->call.value_dim ? lanes[d * TILE] : 0;
     for (int64_t at = starts[0]; at < starts[1];) {
         at = mg_attn_pair_batch(&b, s, query, at, starts[1], head);
         l.count = b.count;

@@ -89,7 +89,9 @@ static float pack_token(const packing *p, int part, int64_t unit, int64_t token,
     const call_state *s = p->s;
     const int32_t dim = part ? s->call.value_dim : s->call.dim, dim1 = part ? dim : s->dim1;
     const int32_t row_length = part ? s->value_row : s->row;
-    float row[MG_ATTN_MAX_DIM + 8] = {0};
+    float row[MG_ATTN_MAX_DIM + 8];
+    for (int32_t d = skip ? 0 : dim; d < row_length; d++)
+        row[d] = 0;
     if (!skip) {
         mg_attn_load_row(row, &p->from[part], p->types[part], token + i, head, dim);
         if (!part && p->scale != 1)
