@@ -10,14 +10,15 @@
     void mg_attn_forward_tile_##isa(const forward_tile *);                                                                 \
     void mg_attn_backward_tile_##isa(const backward_tile *);                                                               \
     void mg_attn_table_tile_##isa(const table_tile *);                                                                     \
+    void mg_attn_dropout_tile_##isa(const dropout_tile *);                                                                 \
     void mg_attn_forward_pairs_##isa(const pair_list *);                                                                   \
     void mg_attn_backward_pairs_##isa(const pair_list *);                                                                  \
     void mg_attn_add_rows_##isa(float *, const float *, const float *, int32_t, const int32_t *, int32_t);
 
 #define KERNELS(isa)                                                                                                       \
     .forward = mg_attn_forward_tile_##isa, .backward = mg_attn_backward_tile_##isa, .table = mg_attn_table_tile_##isa,     \
-    .forward_pairs = mg_attn_forward_pairs_##isa, .backward_pairs = mg_attn_backward_pairs_##isa,                \
-    .add_rows = mg_attn_add_rows_##isa
+    .dropout = mg_attn_dropout_tile_##isa, .forward_pairs = mg_attn_forward_pairs_##isa,                                   \
+    .backward_pairs = mg_attn_backward_pairs_##isa, .add_rows = mg_attn_add_rows_##isa
 
 static int always(void) { return 1; }
 

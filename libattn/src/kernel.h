@@ -88,6 +88,16 @@ typedef struct pair_list {
 } pair_list;
 enum { PAIR_BATCH = 256 };
 
+/* Dropout of a tile for the four heads whose words come together: header of mg_attn_dropout. */
+typedef struct dropout_tile {
+    const uint32_t *lanes, *rows; /* [64] ids of the tokens in the lanes, and of the others */
+    int keys_in_lanes;
+    uint32_t seed[2], step, layer_and_heads; /* key, and the last two words of the counter */
+    uint64_t limit;                          /* words below are dropped */
+    float kept;                              /* what the rest is multiplied by */
+    float *keep;                             /* out: [4][64][64], lanes last */
+} dropout_tile;
+
 typedef struct attn_backend {
     const char *name;
     int (*supported)(void);
@@ -95,6 +105,7 @@ typedef struct attn_backend {
     void (*forward)(const forward_tile *);
     void (*backward)(const backward_tile *);
     void (*table)(const table_tile *);
+    void (*dropout)(const dropout_tile *);
     void (*forward_pairs)(const pair_list *);
     void (*backward_pairs)(const pair_list *);
     /* x += sum over i of factors[i] * rows[indices[i]] */

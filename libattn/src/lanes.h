@@ -174,6 +174,22 @@ INLINE vec lookup16(lookup_table t, const uint8_t *codes)
 INLINE vec lookup32(lookup_table t, const uint8_t *codes) { return lookup16(t, codes); }
 #endif
 
+/* 64-bit products of the low halves; what stands in the high halves does not matter. */
+typedef uint64_t wide __attribute__((vector_size(4 * LANES)));
+enum { WIDE = LANES / 2 };
+INLINE wide multiply_low(wide a, uint32_t b)
+{
+#if defined(__AVX512F__)
+    return (wide)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi32((int32_t)b));
+#elif defined(__AVX2__)
+    return (wide)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi32((int32_t)b));
+#elif defined(__SSE2__)
+    return (wide)_mm_mul_epu32((__m128i)a, _mm_set1_epi32((int32_t)b));
+#else
+    return (a & UINT32_MAX) * b;
+#endif
+}
+
 /* exp(x) = exp(x') (1 + e), |e| < 2.2e-7 (under 2 ulp), where x' is x within half an ulp. 0 below -87.7 (so for -inf), Inf
  * above 88.37, NaN stays NaN. Between -87.7 and -87.3 results are subnormal.
  *   n = round(x log2 e): adding 2^23 + 2^22 + 127 leaves n + 127 in the low bits, which shifted are the float 2^n;
