@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DECLARE_KERNELS(isa)                                                                                               \
-    void mg_attn_forward_tile_##isa(const forward_tile *);                                                                 \
-    void mg_attn_backward_tile_##isa(const backward_tile *);                                                               \
-    void mg_attn_table_tile_##isa(const table_tile *);                                                                     \
-    void mg_attn_dropout_tile_##isa(const dropout_tile *);                                                                 \
-    void mg_attn_forward_pairs_##isa(const pair_list *);                                                                   \
-    void mg_attn_backward_pairs_##isa(const pair_list *);                                                                  \
+#define DECLARE_KERNELS(isa)                                                                                           \
+    void mg_attn_forward_tile_##isa(const forward_tile *);                                                             \
+    void mg_attn_backward_tile_##isa(const backward_tile *);                                                           \
+    void mg_attn_table_tile_##isa(const table_tile *);                                                                 \
+    void mg_attn_dropout_tile_##isa(const dropout_tile *);                                                             \
+    void mg_attn_forward_pairs_##isa(const pair_list *);                                                               \
+    void mg_attn_backward_pairs_##isa(const pair_list *);                                                              \
     void mg_attn_add_rows_##isa(float *, const float *, const float *, int32_t, const int32_t *, int32_t);
 
-#define KERNELS(isa)                                                                                                       \
-    .forward = mg_attn_forward_tile_##isa, .backward = mg_attn_backward_tile_##isa, .table = mg_attn_table_tile_##isa,     \
-    .dropout = mg_attn_dropout_tile_##isa, .forward_pairs = mg_attn_forward_pairs_##isa,                                   \
+#define KERNELS(isa)                                                                                                   \
+    .forward = mg_attn_forward_tile_##isa, .backward = mg_attn_backward_tile_##isa, .table = mg_attn_table_tile_##isa, \
+    .dropout = mg_attn_dropout_tile_##isa, .forward_pairs = mg_attn_forward_pairs_##isa,                               \
     .backward_pairs = mg_attn_backward_pairs_##isa, .add_rows = mg_attn_add_rows_##isa
 
 static int always(void) { return 1; }
@@ -26,11 +26,15 @@ DECLARE_KERNELS(portable)
 #ifdef MG_HAVE_X86_VARIANTS
 DECLARE_KERNELS(v3)
 DECLARE_KERNELS(v4)
-static int has_v3(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"); }
+static int has_v3(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
 static int has_v4(void)
 {
     return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512cd");
 }
 #endif
 

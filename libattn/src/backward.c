@@ -1,8 +1,8 @@
 /* Backward, in one pass: P is made again once, and dq, dk and dv are summed in place without atomics.
  *
  * Rows of tiles are cut into chunks r, columns into as many chunks c. Step t runs, at once, the tasks (head group, r,
- * c = r + t modulo chunks): in one step no two tasks of a head share a row chunk or a column chunk, so each adds to its own
- * part of dq, dk and dv; between steps threads wait for each other.
+ * c = r + t modulo chunks): in one step no two tasks of a head share a row chunk or a column chunk, so each adds to its
+ * own part of dq, dk and dv; between steps threads wait for each other.
  *
  *            c 0 1 2 3
  *        r 0   0 1 2 3
@@ -47,7 +47,8 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head)
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
     const int32_t dim1 = s->dim1, value_dim = call->value_dim;
-    const int64_t key_unit = head * s->keys.tiles + place->tile->column, query_unit = head * s->queries.tiles + place->row;
+    const int64_t key_unit = head * s->keys.tiles + place->tile->column,
+                  query_unit = head * s->queries.tiles + place->row;
     const int64_t queries = smaller_of(TILE, s->plan->queries - place->row * TILE);
     const int careful = (s->keys.bad[key_unit] || s->queries.bad[query_unit]) && mg_attn_tile_hides(s, place->tile);
     backward_tile t = {.dim = dim1,
@@ -191,12 +192,13 @@ static void store_key(const call_state *s, int64_t unit, int i, int64_t token, i
     const mg_attn_call *call = &s->call;
     const int bf16 = call->type == MG_ATTN_BF16 && !call->gradients_fp32;
     const float *lanes = part_of(s->dk, unit, s->dim1);
-    float dk[MG_ATTN_MAX_DIM], dv[MG_ATTN_MAX_DIM], dkey_bias = lanes && call->dkey_bias ? lanes[call->dim * TILE + i] : 0;
+    float dk[MG_ATTN_MAX_DIM], dv[MG_ATTN_MAX_DIM],
+        dkey_bias = lanes && call->dkey_bias ? lanes[call->dim * TILE + i] : 0;
     take_lane(dk, lanes, i, call->dim);
     take_lane(dv, part_of(s->dv, unit, call->value_dim), i, call->value_dim);
     if (s->has_pairs)
-        mg_attn_gathered_key(s, call->dk.data ? dk : NULL, call->dv.data ? dv : NULL, call->dkey_bias ? &dkey_bias : NULL,
-                             token + i, head);
+        mg_attn_gathered_key(s, call->dk.data ? dk : NULL, call->dv.data ? dv : NULL,
+                             call->dkey_bias ? &dkey_bias : NULL, token + i, head);
     if (call->dk.data)
         mg_attn_store_row(&call->dk, dk, bf16, token + i, head, call->dim);
     if (call->dv.data)

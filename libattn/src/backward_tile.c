@@ -124,7 +124,8 @@ INLINE void step(const strip *p, const int kind, const int dropout)
         UNROLL
         for (int v = 0; v < VECS; v++) {
             if (dropout)
-                s[r][v] = s[r][v] * load(t->keep + (p->query + r) * TILE + p->lane + v * LANES) - t->delta[p->query + r];
+                s[r][v] =
+                    s[r][v] * load(t->keep + (p->query + r) * TILE + p->lane + v * LANES) - t->delta[p->query + r];
             s[r][v] *= load(ds + r * TILE + v * LANES);
             store(ds + r * TILE + v * LANES, s[r][v]);
         }
@@ -134,24 +135,24 @@ INLINE void step(const strip *p, const int kind, const int dropout)
 }
 
 /* dq of 8 queries, elements [from, from + width) */
-#define DEFINE_QUERY_GRADIENT(name, vec, load, store, count)                                                               \
-    INLINE void name(const backward_tile *t, int query, int32_t from)                                                      \
-    {                                                                                                                      \
-        float *dq = t->dq + (int64_t)query * t->row + from;                                                                \
-        const float *ds = t->ds + query * TILE, *k = t->k_rows + from;                                                     \
-        vec sum[count];                                                                                                    \
-        UNROLL                                                                                                             \
-        for (int r = 0; r < count; r++)                                                                                    \
-            sum[r] = load(dq + r * t->row);                                                                                \
-        for (int key = 0; key < TILE; key++) {                                                                             \
-            vec x = load(k + (int64_t)key * t->row);                                                                       \
-            UNROLL                                                                                                         \
-            for (int r = 0; r < count; r++)                                                                                \
-                sum[r] += x * ds[r * TILE + key];                                                                          \
-        }                                                                                                                  \
-        UNROLL                                                                                                             \
-        for (int r = 0; r < count; r++)                                                                                    \
-            store(dq + r * t->row, sum[r]);                                                                                \
+#define DEFINE_QUERY_GRADIENT(name, vec, load, store, count)                                                           \
+    INLINE void name(const backward_tile *t, int query, int32_t from)                                                  \
+    {                                                                                                                  \
+        float *dq = t->dq + (int64_t)query * t->row + from;                                                            \
+        const float *ds = t->ds + query * TILE, *k = t->k_rows + from;                                                 \
+        vec sum[count];                                                                                                \
+        UNROLL                                                                                                         \
+        for (int r = 0; r < count; r++)                                                                                \
+            sum[r] = load(dq + r * t->row);                                                                            \
+        for (int key = 0; key < TILE; key++) {                                                                         \
+            vec x = load(k + (int64_t)key * t->row);                                                                   \
+            UNROLL                                                                                                     \
+            for (int r = 0; r < count; r++)                                                                            \
+                sum[r] += x * ds[r * TILE + key];                                                                      \
+        }                                                                                                              \
+        UNROLL                                                                                                         \
+        for (int r = 0; r < count; r++)                                                                                \
+            store(dq + r * t->row, sum[r]);                                                                            \
     }
 DEFINE_QUERY_GRADIENT(query_gradient, vec, load, store, BLOCK)
 #if defined(__AVX512F__)
@@ -193,14 +194,13 @@ __attribute__((noinline)) static void dropout_bias_tile(const backward_tile *t) 
 
 void KERNEL(mg_attn_backward_tile)(const backward_tile *t)
 {
-    static void (*const kernels[2][4])(const backward_tile *) = {
-        {[BIAS_CONSTANT] = constant_tile,
-         [BIAS_LOOKUP16] = lookup16_tile,
-         [BIAS_LOOKUP32] = lookup32_tile,
-         [BIAS_TILE] = bias_tile},
-        {[BIAS_CONSTANT] = dropout_constant_tile,
-         [BIAS_LOOKUP16] = dropout_lookup16_tile,
-         [BIAS_LOOKUP32] = dropout_lookup32_tile,
-         [BIAS_TILE] = dropout_bias_tile}};
+    static void (*const kernels[2][4])(const backward_tile *) = {{[BIAS_CONSTANT] = constant_tile,
+                                                                  [BIAS_LOOKUP16] = lookup16_tile,
+                                                                  [BIAS_LOOKUP32] = lookup32_tile,
+                                                                  [BIAS_TILE] = bias_tile},
+                                                                 {[BIAS_CONSTANT] = dropout_constant_tile,
+                                                                  [BIAS_LOOKUP16] = dropout_lookup16_tile,
+                                                                  [BIAS_LOOKUP32] = dropout_lookup32_tile,
+                                                                  [BIAS_TILE] = dropout_bias_tile}};
     kernels[t->keep != NULL][t->bias.kind](t);
 }

@@ -12,8 +12,8 @@ static void write_codes(void *context, int thread, int64_t step, int64_t task)
     const int64_t query = s->band.first * TILE + row;
     const int64_t rows = smaller_of(map->stream_rows, smaller_of(s->band.rows * TILE - row, s->plan->queries - query));
     (void)step;
-    const int status = map->stream(map->stream_context, thread, map->query_begin + query, rows, map->key_begin, s->plan->keys,
-                                   s->band.codes + row * s->band.stride, s->band.stride);
+    const int status = map->stream(map->stream_context, thread, map->query_begin + query, rows, map->key_begin,
+                                   s->plan->keys, s->band.codes + row * s->band.stride, s->band.stride);
     if (status)
         atomic_store(&s->status, status);
 }
@@ -54,8 +54,8 @@ int mg_attn_band_load(call_state *s, int64_t first)
     const int64_t rows = smaller_of(s->band.rows, s->plan->tile_rows - first), each = map->stream_rows / TILE;
     mg_attn_parallel(s->threads, 1, (rows + each - 1) / each, write_codes, s);
     if (atomic_load(&s->status))
-        return fail(-ECANCELED, "the stream of codes returned %d within queries [%lld, %lld)",
-                    atomic_load(&s->status), (long long)(map->query_begin + first * TILE),
+        return fail(-ECANCELED, "the stream of codes returned %d within queries [%lld, %lld)", atomic_load(&s->status),
+                    (long long)(map->query_begin + first * TILE),
                     (long long)(map->query_begin + smaller_of((first + rows) * TILE, s->plan->queries)));
     mg_attn_parallel(s->threads, 1, rows, look_at_row, s);
     return atomic_load(&s->status) ? say_wrong_code(s, rows) : 0;

@@ -10,7 +10,8 @@ static int has_values(const call_state *s, const plan_tile *tile)
 
 int mg_attn_tile_needs_codes(const call_state *s, const plan_tile *tile)
 {
-    return tile->class != CLASS_CONSTANT || tile->cut || s->any_bad || has_values(s, tile) || (s->backward && s->call.dtable);
+    return tile->class != CLASS_CONSTANT || tile->cut || s->any_bad || has_values(s, tile) ||
+           (s->backward && s->call.dtable);
 }
 
 int mg_attn_tile_hides(const call_state *s, const plan_tile *tile)
@@ -51,7 +52,8 @@ static void add_values(float tile[PAIRS], const call_state *s, const tile_place 
     }
 }
 
-int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head, int whole)
+int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head,
+                      int whole)
 {
     const float *table = s->tables + (int64_t)head * s->table_row;
     const int values = s->call.values && place->tile->entry_count;
@@ -61,7 +63,8 @@ int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, c
         return bias->constant != -__builtin_inff();
     }
     if (s->entries <= s->backend->lookup && !values && !unsaid && !whole) {
-        *bias = (tile_bias){.kind = s->entries <= 16 ? BIAS_LOOKUP16 : BIAS_LOOKUP32, .table = table, .codes = place->codes};
+        *bias = (tile_bias){
+            .kind = s->entries <= 16 ? BIAS_LOOKUP16 : BIAS_LOOKUP32, .table = table, .codes = place->codes};
         return 1;
     }
     for (int at = 0; at < PAIRS; at++)

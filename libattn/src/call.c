@@ -57,7 +57,8 @@ static void carve_backward(call_state *s, carver *c)
 {
     const mg_attn_plan *plan = s->plan;
     const mg_attn_call *call = &s->call;
-    const int64_t rows = (int64_t)call->heads * plan->tile_rows * TILE, units = (int64_t)call->heads * plan->tile_columns;
+    const int64_t rows = (int64_t)call->heads * plan->tile_rows * TILE,
+                  units = (int64_t)call->heads * plan->tile_columns;
     const int want_dk = call->dk.data || call->dkey_bias, want_dv = call->dv.data != NULL;
     carve_side(&s->queries, s, c, plan->tile_rows, s->has_pairs, s->has_pairs);
     s->lse = carve(c, 1, rows, 1, sizeof(float));
@@ -101,8 +102,8 @@ static int lay_out(call_state *s, char *base)
     s->scratch = carve(&c, 1, s->threads, s->scratch_bytes, 1);
     s->bytes = c.used;
     if (c.overflow || own.overflow)
-        return fail(-EOVERFLOW, "attention with %d heads, %lld queries, %lld keys: the workspace's bytes overflow", s->call.heads,
-                    (long long)plan->queries, (long long)plan->keys);
+        return fail(-EOVERFLOW, "attention with %d heads, %lld queries, %lld keys: the workspace's bytes overflow",
+                    s->call.heads, (long long)plan->queries, (long long)plan->keys);
     return 0;
 }
 

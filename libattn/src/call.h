@@ -32,9 +32,10 @@ typedef struct band {
 
 /* Tokens of one side, head by head. A part that no kernel wants is NULL. */
 typedef struct packed {
-    float *tiled[2]; /* [heads][tiles][dim1 x 64], [heads][tiles][value_dim x 64]: q, dout or k, v as kernels want them */
-    float *rows[2];  /* [heads][tiles * 64][row], [heads][tiles * 64][value_row] */
-    uint8_t *bad;    /* [heads][tiles] an element is not finite */
+    float
+        *tiled[2]; /* [heads][tiles][dim1 x 64], [heads][tiles][value_dim x 64]: q, dout or k, v as kernels want them */
+    float *rows[2]; /* [heads][tiles * 64][row], [heads][tiles * 64][value_row] */
+    uint8_t *bad;   /* [heads][tiles] an element is not finite */
     int64_t tiles;
 } packed;
 
@@ -56,9 +57,9 @@ typedef struct call_state {
     float *tables;
     band band;
     packed keys, queries;
-    float *lse, *delta; /* backward: [heads][tile_rows * 64], as in backward_tile */
-    float *dq;          /* [heads][tile_rows * 64][row] */
-    float *dk, *dv;     /* [heads][tile_columns][dim1 or value_dim x 64] */
+    float *lse, *delta;      /* backward: [heads][tile_rows * 64], as in backward_tile */
+    float *dq;               /* [heads][tile_rows * 64][row] */
+    float *dk, *dv;          /* [heads][tile_columns][dim1 or value_dim x 64] */
     float *pair_p, *pair_ds; /* [HEAD_GROUP][pairs] */
     double *sums;
     char *scratch;
@@ -78,10 +79,11 @@ scratch mg_attn_call_scratch(const call_state *s, int thread);
 void mg_attn_pack_keys(call_state *s);
 void mg_attn_pack_queries(call_state *s); /* backward */
 /* Tokens of one tile in the lanes: out [dim][64]; what is beyond count is 0. Returns whether all is finite. */
-int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count, int32_t head,
-                       int32_t dim, float scale);
+int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count,
+                       int32_t head, int32_t dim, float scale);
 /* One token's elements. */
-void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head, int32_t dim);
+void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head,
+                      int32_t dim);
 void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int64_t token, int32_t head, int32_t dim);
 
 /* --- band.c --- */
@@ -102,7 +104,8 @@ typedef struct tile_place {
 
 int mg_attn_tile_needs_codes(const call_state *s, const plan_tile *tile);
 /* 0: all its pairs are hidden. whole: make a BIAS_TILE. */
-int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head, int whole);
+int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head,
+                      int whole);
 int mg_attn_tile_hides(const call_state *s, const plan_tile *tile);
 
 /* Gathered pairs of one query, hidden ones left out. */
@@ -119,7 +122,10 @@ int64_t mg_attn_pair_batch(pair_batch *b, const call_state *s, int64_t query, in
 /* 0 or 1 / (1 - p) for all pairs of a tile, lanes last, for the heads whose words come together with head's. */
 void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head);
 float mg_attn_dropout_pair(const call_state *s, int64_t query, int64_t key, int32_t head);
-static inline int dropout_slot(const call_state *s, int32_t head) { return (head + s->call.dropout.head_begin) % HEAD_GROUP; }
+static inline int dropout_slot(const call_state *s, int32_t head)
+{
+    return (head + s->call.dropout.head_begin) % HEAD_GROUP;
+}
 
 static inline int32_t round_up(int32_t x, int32_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 

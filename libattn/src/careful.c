@@ -130,8 +130,8 @@ static uint64_t bad_queries(const backward_tile *t)
 {
     uint64_t bad = 0;
     for (int query = 0; query < t->query_blocks * BLOCK; query++)
-        if (!finite_token(t->q, in_blocks(query, t->dim), t->dim) || isnan(t->lse[query]) || !isfinite(t->delta[query]) ||
-            !finite_token(t->dout, in_blocks(query, t->value_dim), t->value_dim))
+        if (!finite_token(t->q, in_blocks(query, t->dim), t->dim) || isnan(t->lse[query]) ||
+            !isfinite(t->delta[query]) || !finite_token(t->dout, in_blocks(query, t->value_dim), t->value_dim))
             bad |= UINT64_C(1) << query;
     return bad;
 }
@@ -145,7 +145,8 @@ static void add_bad_pairs(const backward_tile *t, float *bias, float *ds, uint64
         if (!(queries >> query & 1) && !(keys >> lane & 1))
             continue;
         const float element = t->bias_element ? t->k[(t->dim - 1) * TILE + lane] : 0;
-        if (query < t->query_blocks * BLOCK && bias[at] != -INFINITY && element != -INFINITY && t->lse[query] != INFINITY)
+        if (query < t->query_blocks * BLOCK && bias[at] != -INFINITY && element != -INFINITY &&
+            t->lse[query] != INFINITY)
             ds[at] = add_gradients(t, query, lane, bias[at]);
         bias[at] = -INFINITY;
     }
@@ -159,7 +160,8 @@ void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, 
     add_bad_pairs(t, bias, ds, keys, queries);
     room += PAIRS;
     float *k = copy_of(&room, t->k, (int64_t)t->dim * TILE), *v = copy_of(&room, t->v, (int64_t)t->value_dim * TILE);
-    float *q = copy_of(&room, t->q, (int64_t)t->dim * TILE), *dout = copy_of(&room, t->dout, (int64_t)t->value_dim * TILE);
+    float *q = copy_of(&room, t->q, (int64_t)t->dim * TILE),
+          *dout = copy_of(&room, t->dout, (int64_t)t->value_dim * TILE);
     float *lse = copy_of(&room, t->lse, TILE), *delta = copy_of(&room, t->delta, TILE);
     float *k_rows = t->k_rows ? copy_of(&room, t->k_rows, (int64_t)t->row * TILE) : NULL;
     for (int token = 0; token < TILE; token++) {
@@ -176,7 +178,8 @@ void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, 
             delta[token] = 0;
         }
     }
-    clean.k = k, clean.v = v, clean.q = q, clean.dout = dout, clean.lse = lse, clean.delta = delta, clean.k_rows = k_rows;
+    clean.k = k, clean.v = v, clean.q = q, clean.dout = dout, clean.lse = lse, clean.delta = delta,
+    clean.k_rows = k_rows;
     kernel(&clean);
     for (int at = 0; at < t->query_blocks * BLOCK * TILE && t->need_ds; at++)
         t->ds[at] += ds[at];

@@ -12,7 +12,8 @@ static int check_sizes(const mg_attn_call *call)
     if (call->value_dim < 1 || call->value_dim > MG_ATTN_MAX_DIM)
         return fail(-EINVAL, "attention with value_dim %d; 1 to %d are possible", call->value_dim, MG_ATTN_MAX_DIM);
     if (call->type != MG_ATTN_FP32 && call->type != MG_ATTN_BF16)
-        return fail(-EINVAL, "attention with element type %d; there are MG_ATTN_FP32 and MG_ATTN_BF16", (int)call->type);
+        return fail(-EINVAL, "attention with element type %d; there are MG_ATTN_FP32 and MG_ATTN_BF16",
+                    (int)call->type);
     if (call->threads < 0)
         return fail(-EINVAL, "attention with %d threads; give 0 for the default", call->threads);
     return 0;
@@ -101,6 +102,7 @@ int mg_attn_check_call(mg_attn_call *normal, const mg_attn_plan *plan, const mg_
     if (!status)
         status = check_outputs(plan, normal, backward);
     if (!status && plan->map.kind != MG_ATTN_NEAR && (normal->values || (backward && normal->dvalues)))
-        status = fail(-EINVAL, "pair values (`%s`) need a map of kind MG_ATTN_NEAR", normal->values ? "values" : "dvalues");
+        status =
+            fail(-EINVAL, "pair values (`%s`) need a map of kind MG_ATTN_NEAR", normal->values ? "values" : "dvalues");
     return status;
 }

@@ -1,5 +1,5 @@
-/* Forward: a task is one row of tiles with some of the heads. It decodes the codes of a few tiles at a time, once for its
- * heads, goes on with the gathered pairs of its queries, and divides at the end. Queries are in the lanes. */
+/* Forward: a task is one row of tiles with some of the heads. It decodes the codes of a few tiles at a time, once for
+ * its heads, goes on with the gathered pairs of its queries, and divides at the end. Queries are in the lanes. */
 #include "call.h"
 #include "library.h"
 #include "parallel.h"
@@ -29,7 +29,10 @@ static float *out_lanes(const row_task *r, int32_t head)
     return r->w.out + (int64_t)(head - r->head_begin) * r->s->call.value_dim * TILE;
 }
 /* [3][64]: maximum, limit, sum */
-static float *softmax_lanes(const row_task *r, int32_t head) { return r->w.softmax + (int64_t)(head - r->head_begin) * 3 * TILE; }
+static float *softmax_lanes(const row_task *r, int32_t head)
+{
+    return r->w.softmax + (int64_t)(head - r->head_begin) * 3 * TILE;
+}
 
 static void begin_row(const row_task *r)
 {
@@ -51,7 +54,8 @@ static void begin_row(const row_task *r)
 /* Turns the 8 x 8 bytes of x, a row a word. */
 static void transpose_bytes8(uint64_t x[8])
 {
-    static const uint64_t masks[3] = {UINT64_C(0x00000000ffffffff), UINT64_C(0x0000ffff0000ffff), UINT64_C(0x00ff00ff00ff00ff)};
+    static const uint64_t masks[3] = {UINT64_C(0x00000000ffffffff), UINT64_C(0x0000ffff0000ffff),
+                                      UINT64_C(0x00ff00ff00ff00ff)};
     for (int level = 0, distance = 4; level < 3; level++, distance /= 2)
         for (int i = 0; i < 8; i++)
             if (!(i & distance)) {

@@ -154,14 +154,13 @@ __attribute__((noinline)) static void dropout_bias_tile(const forward_tile *t) {
 
 void KERNEL(mg_attn_forward_tile)(const forward_tile *t)
 {
-    static void (*const kernels[2][4])(const forward_tile *) = {
-        {[BIAS_CONSTANT] = constant_tile,
-         [BIAS_LOOKUP16] = lookup16_tile,
-         [BIAS_LOOKUP32] = lookup32_tile,
-         [BIAS_TILE] = bias_tile},
-        {[BIAS_CONSTANT] = dropout_constant_tile,
-         [BIAS_LOOKUP16] = dropout_lookup16_tile,
-         [BIAS_LOOKUP32] = dropout_lookup32_tile,
-         [BIAS_TILE] = dropout_bias_tile}};
+    static void (*const kernels[2][4])(const forward_tile *) = {{[BIAS_CONSTANT] = constant_tile,
+                                                                 [BIAS_LOOKUP16] = lookup16_tile,
+                                                                 [BIAS_LOOKUP32] = lookup32_tile,
+                                                                 [BIAS_TILE] = bias_tile},
+                                                                {[BIAS_CONSTANT] = dropout_constant_tile,
+                                                                 [BIAS_LOOKUP16] = dropout_lookup16_tile,
+                                                                 [BIAS_LOOKUP32] = dropout_lookup32_tile,
+                                                                 [BIAS_TILE] = dropout_bias_tile}};
     kernels[t->keep != NULL][t->bias.kind](t);
 }

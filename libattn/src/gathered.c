@@ -1,6 +1,6 @@
-/* Backward of gathered pairs, some heads at a time: first by query, which gives P, dS and dq; then by key, where dk and dv
- * are sums of the same P and dS over the queries that see the key. Each sum has one owner, and its order is that of the
- * lists. */
+/* Backward of gathered pairs, some heads at a time: first by query, which gives P, dS and dq; then by key, where dk and
+ * dv are sums of the same P and dS over the queries that see the key. Each sum has one owner, and its order is that of
+ * the lists. */
 #include "backward.h"
 #include "parallel.h"
 
@@ -12,9 +12,13 @@ typedef struct gathered_context {
 } gathered_context;
 
 /* [pairs] of a head at hand */
-static float *of_head(const call_state *s, float *pairs, int32_t head) { return pairs + head % HEAD_GROUP * s->plan->pairs; }
+static float *of_head(const call_state *s, float *pairs, int32_t head)
+{
+    return pairs + head % HEAD_GROUP * s->plan->pairs;
+}
 
-static void keep_batch(const call_state *s, const pair_batch *b, const pair_list *l, int64_t query, int32_t head, double *sums)
+static void keep_batch(const call_state *s, const pair_batch *b, const pair_list *l, int64_t query, int32_t head,
+                       double *sums)
 {
     const mg_attn_plan *plan = s->plan;
     const mg_attn_map *map = &plan->map;
@@ -26,7 +30,8 @@ static void keep_batch(const call_state *s, const pair_batch *b, const pair_list
     for (int32_t i = 0; i < b->count && sums; i++)
         sums[plan->pair_codes[b->at[i]]] += l->ds[i];
     if (s->call.dvalues) {
-        float *dvalues = s->call.dvalues + head * map->near_starts[map->queries] + map->near_starts[map->query_begin + query];
+        float *dvalues =
+            s->call.dvalues + head * map->near_starts[map->queries] + map->near_starts[map->query_begin + query];
         for (int32_t i = 0; i < b->count; i++)
             dvalues[plan->pair_offsets[b->at[i]]] = l->ds[i];
     }

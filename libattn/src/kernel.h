@@ -1,7 +1,7 @@
 /* What a backend is: a name and the kernels that work on one tile, or on one query's pairs.
  *
- * A tile is 64 queries x 64 keys of one head. The kernels put queries (forward) or keys (backward) in the lanes of vectors;
- * "lane-major" data of one row or column of the tile is 64 floats, one for each lane:
+ * A tile is 64 queries x 64 keys of one head. The kernels put queries (forward) or keys (backward) in the lanes of
+ * vectors; "lane-major" data of one row or column of the tile is 64 floats, one for each lane:
  *
  *     lanes   [dim][64]        the side in the lanes         (forward: queries; backward: keys)
  *     blocks  [8][dim][8]      the other side, broadcast     (forward: keys; backward: queries), 8 tokens a block
@@ -34,8 +34,9 @@ typedef struct forward_tile {
     const float *k, *v; /* [8][dim][8], [8][value_dim][8] */
     tile_bias bias;
     const float *keep; /* dropout: [64 keys][64 queries], 0 or 1/(1-p); NULL: none */
-    /* The softmax so far, by query: out = sum of exp(S - maximum) v, sum = sum of exp(S - maximum). `maximum` is one of the
-       largest scores, not always the largest: it is raised when a score exceeds `limit` = maximum + 20, or -inf at first. */
+    /* The softmax so far, by query: out = sum of exp(S - maximum) v, sum = sum of exp(S - maximum). `maximum` is one of
+       the largest scores, not always the largest: it is raised when a score exceeds `limit` = maximum + 20, or -inf at
+       first. */
     float *maximum, *limit, *sum; /* [64] */
     float *out;                   /* [value_dim][64] */
 } forward_tile;
@@ -43,14 +44,14 @@ typedef struct forward_tile {
 /* Adds one tile's share to the gradients. Lanes are keys. dS = P * (keep * (dout . v) - delta). */
 typedef struct backward_tile {
     int32_t dim, value_dim;
-    int bias_element;       /* as above; the last row of dk is then dkey_bias */
-    int32_t query_blocks;   /* blocks of 8 queries in use */
-    int32_t row;            /* elements of a row of k and dq */
-    const float *q, *dout;  /* [8][dim][8] scaled, [8][value_dim][8] */
-    const float *lse;       /* [64]; +inf for a row that sees nothing or is not there */
-    const float *delta;     /* [64] D - dlse */
-    const float *k, *v;     /* [dim][64], [value_dim][64] */
-    const float *k_rows;    /* [64][row] */
+    int bias_element;      /* as above; the last row of dk is then dkey_bias */
+    int32_t query_blocks;  /* blocks of 8 queries in use */
+    int32_t row;           /* elements of a row of k and dq */
+    const float *q, *dout; /* [8][dim][8] scaled, [8][value_dim][8] */
+    const float *lse;      /* [64]; +inf for a row that sees nothing or is not there */
+    const float *delta;    /* [64] D - dlse */
+    const float *k, *v;    /* [dim][64], [value_dim][64] */
+    const float *k_rows;   /* [64][row] */
     tile_bias bias;
     const float *keep; /* [64 queries][64 keys] or NULL */
     float *dq;         /* [64][row], scale left out; NULL: not wanted, as below */
@@ -109,19 +110,21 @@ typedef struct attn_backend {
     void (*forward_pairs)(const pair_list *);
     void (*backward_pairs)(const pair_list *);
     /* x += sum over i of factors[i] * rows[indices[i]] */
-    void (*add_rows)(float *x, const float *factors, const float *rows, int32_t row, const int32_t *indices, int32_t count);
+    void (*add_rows)(float *x, const float *factors, const float *rows, int32_t row, const int32_t *indices,
+                     int32_t count);
     /* A backend that does without tiles and without workspace. */
     int (*whole_forward)(const mg_attn_plan *, const mg_attn_call *);
     int (*whole_backward)(const mg_attn_plan *, const mg_attn_call *);
 } attn_backend;
 
-/* NULL: the best this processor runs, or the one that MEGAGRAPH_ATTN_BACKEND names. NULL on error, with the line set. */
+/* NULL: the best this processor runs, or the one that MEGAGRAPH_ATTN_BACKEND names. NULL on error, with the line set.
+ */
 const attn_backend *mg_attn_backend_chosen(void);
 
 /* A tile where a token is not finite and some pairs are hidden. Pairs of such tokens that are seen are added one by one
-   in plain C, hidden ones are passed over, where a kernel would multiply them by 0; for the kernel those tokens are zero
-   and hidden, so that everybody else's results are the same bits as if they were finite. The bias is a BIAS_TILE, and is
-   changed. `room` has mg_attn_careful_floats(). */
+   in plain C, hidden ones are passed over, where a kernel would multiply them by 0; for the kernel those tokens are
+   zero and hidden, so that everybody else's results are the same bits as if they were finite. The bias is a BIAS_TILE,
+   and is changed. `room` has mg_attn_careful_floats(). */
 int64_t mg_attn_careful_floats(int32_t dim, int32_t value_dim, int32_t row);
 void mg_attn_careful_forward(const forward_tile *t, float *bias, float *room, void (*kernel)(const forward_tile *));
 void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, void (*kernel)(const backward_tile *));

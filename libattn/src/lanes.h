@@ -190,23 +190,23 @@ INLINE wide multiply_low(wide a, uint32_t b)
 #endif
 }
 
-/* exp(x) = exp(x') (1 + e), |e| < 2.2e-7 (under 2 ulp), where x' is x within half an ulp. 0 below -87.7 (so for -inf), Inf
- * above 88.37, NaN stays NaN. Between -87.7 and -87.3 results are subnormal.
- *   n = round(x log2 e): adding 2^23 + 2^22 + 127 leaves n + 127 in the low bits, which shifted are the float 2^n;
- *   f = x log2 e - n in [-1/2, 1/2];  2^f by a polynomial of degree 5, relative error 9.2e-8, exactly 1 at 0. */
-#define DEFINE_EXPONENTIAL(name, vec, ivec, larger, smaller, splat)                                                            \
-    INLINE vec name(vec x)                                                                                                 \
-    {                                                                                                                      \
-        const float magic = 12583039.f, log2_e = 1.44269504f;                                                              \
-        x = smaller(splat(89.f), larger(splat(-88.03f), x));                                                               \
-        vec shifted = x * log2_e + magic;                                                                                  \
-        vec f = x * log2_e - (shifted - magic);                                                                            \
-        vec p = f * 1.326473895e-3f + 9.671516716e-3f;                                                                     \
-        p = p * f + 5.550733581e-2f;                                                                                       \
-        p = p * f + 2.402224243e-1f;                                                                                       \
-        p = p * f + 6.931470037e-1f;                                                                                       \
-        p = p * f + 1.f;                                                                                                   \
-        return p * (vec)((ivec)shifted << 23);                                                                             \
+/* exp(x) = exp(x') (1 + e), |e| < 2.2e-7 (under 2 ulp), where x' is x within half an ulp. 0 below -87.7 (so for -inf),
+ * Inf above 88.37, NaN stays NaN. Between -87.7 and -87.3 results are subnormal. n = round(x log2 e): adding 2^23 +
+ * 2^22 + 127 leaves n + 127 in the low bits, which shifted are the float 2^n; f = x log2 e - n in [-1/2, 1/2];  2^f by
+ * a polynomial of degree 5, relative error 9.2e-8, exactly 1 at 0. */
+#define DEFINE_EXPONENTIAL(name, vec, ivec, larger, smaller, splat)                                                    \
+    INLINE vec name(vec x)                                                                                             \
+    {                                                                                                                  \
+        const float magic = 12583039.f, log2_e = 1.44269504f;                                                          \
+        x = smaller(splat(89.f), larger(splat(-88.03f), x));                                                           \
+        vec shifted = x * log2_e + magic;                                                                              \
+        vec f = x * log2_e - (shifted - magic);                                                                        \
+        vec p = f * 1.326473895e-3f + 9.671516716e-3f;                                                                 \
+        p = p * f + 5.550733581e-2f;                                                                                   \
+        p = p * f + 2.402224243e-1f;                                                                                   \
+        p = p * f + 6.931470037e-1f;                                                                                   \
+        p = p * f + 1.f;                                                                                               \
+        return p * (vec)((ivec)shifted << 23);                                                                         \
     }
 DEFINE_EXPONENTIAL(exponential, vec, ivec, larger, smaller, splat)
 DEFINE_EXPONENTIAL(exponential8, octet, ioctet, larger8, smaller8, splat8)

@@ -15,7 +15,8 @@ static inline void copy_floats(float *to, const float *from, int32_t count)
         memcpy(to + i, from + i, 4);
 }
 
-void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head, int32_t dim)
+void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head,
+                      int32_t dim)
 {
     const int64_t at = token * from->token_stride + head * from->head_stride;
     if (type == MG_ATTN_FP32) {
@@ -56,8 +57,8 @@ static void put_row(float *out, const float *row, int i, int32_t dim, int32_t di
         out[first + d * step] = row[d];
 }
 
-int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count, int32_t head,
-                       int32_t dim, float scale)
+int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count,
+                       int32_t head, int32_t dim, float scale)
 {
     float row[MG_ATTN_MAX_DIM], finite = 0;
     if (count < TILE)
@@ -103,7 +104,9 @@ static float pack_token(const packing *p, int part, int64_t unit, int64_t token,
     if (!p->side->tiled[part])
         return finite_sum(row, dim);
     if (dim1 > dim)
-        row[dim] = p->side == &s->queries ? 1 : s->call.key_bias ? s->call.key_bias[head * s->plan->keys + token + i] : 0;
+        row[dim] = p->side == &s->queries ? 1
+                   : s->call.key_bias     ? s->call.key_bias[head * s->plan->keys + token + i]
+                                          : 0;
     put_row(p->side->tiled[part] + unit * dim1 * TILE, row, i, dim1, dim1, p->blocks);
     return finite_sum(row, dim);
 }
@@ -153,7 +156,8 @@ static void pack_head(const packing *p, int64_t tile, int32_t head)
         zero_rest(p, part, unit, count);
     for (int i = count; i < TILE && of_queries; i++) {
         if (s->has_bias_element && p->side->tiled[0]) /* 0 would meet a key bias of -inf */
-            put_row(p->side->tiled[0] + unit * s->dim1 * TILE + s->call.dim * BLOCK, (const float[]){1}, i, 1, s->dim1, 1);
+            put_row(p->side->tiled[0] + unit * s->dim1 * TILE + s->call.dim * BLOCK, (const float[]){1}, i, 1, s->dim1,
+                    1);
         s->lse[unit * TILE + i] = __builtin_inff();
         s->delta[unit * TILE + i] = 0;
     }

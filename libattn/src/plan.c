@@ -9,8 +9,8 @@ static int check_range(const char *what, int64_t count, int64_t begin, int64_t e
     if (count < 0)
         return fail(-EINVAL, "mg_attn_plan_create: %lld %s; give a count that is not negative", (long long)count, what);
     if (begin < 0 || begin > end || end > count)
-        return fail(-EINVAL, "mg_attn_plan_create: %s [%lld, %lld) is not a range of the map's %lld", what, (long long)begin,
-                    (long long)end, (long long)count);
+        return fail(-EINVAL, "mg_attn_plan_create: %s [%lld, %lld) is not a range of the map's %lld", what,
+                    (long long)begin, (long long)end, (long long)count);
     if (end - begin > INT32_MAX - TILE)
         return fail(-EOVERFLOW, "mg_attn_plan_create: a range of %lld %s; a plan holds up to %d, so split it",
                     (long long)(end - begin), what, INT32_MAX - TILE);
@@ -26,7 +26,8 @@ static int check_dense(const mg_attn_map *map)
                     (long long)map->dense_stride, (long long)map->keys);
     int64_t bytes;
     if (__builtin_mul_overflow(map->queries, map->dense_stride, &bytes))
-        return fail(-EOVERFLOW, "mg_attn_plan_create: %lld queries with dense_stride %lld are more bytes than memory can address",
+        return fail(-EOVERFLOW,
+                    "mg_attn_plan_create: %lld queries with dense_stride %lld are more bytes than memory can address",
                     (long long)map->queries, (long long)map->dense_stride);
     return 0;
 }
@@ -46,8 +47,8 @@ static int check_near_row(const mg_attn_map *map, int64_t row)
             return fail(-EINVAL, "near pairs of query %lld: key %d comes after key %d; sort them and drop duplicates",
                         (long long)row, key, map->near_columns[e - 1]);
         if (map->near_codes && map->near_codes[e] >= map->codes)
-            return fail(-EINVAL, "near pairs of query %lld: key %d has code %d, but codes go from 0 to %d", (long long)row,
-                        key, map->near_codes[e], map->codes - 1);
+            return fail(-EINVAL, "near pairs of query %lld: key %d has code %d, but codes go from 0 to %d",
+                        (long long)row, key, map->near_codes[e], map->codes - 1);
     }
     return 0;
 }
@@ -70,13 +71,15 @@ static int check_store(const mg_attn_map *map)
     if (!store)
         return fail(-EINVAL, "mg_attn_plan_create: a TILES map needs `tiles`");
     if (store->tile_rows != tiles_of(map->queries) || store->tile_columns != tiles_of(map->keys))
-        return fail(-EINVAL, "mg_attn_plan_create: %lld x %lld tiles for %lld queries x %lld keys; %lld x %lld are needed",
+        return fail(-EINVAL,
+                    "mg_attn_plan_create: %lld x %lld tiles for %lld queries x %lld keys; %lld x %lld are needed",
                     (long long)store->tile_rows, (long long)store->tile_columns, (long long)map->queries,
                     (long long)map->keys, (long long)tiles_of(map->queries), (long long)tiles_of(map->keys));
     if (store->tile_rows && store->tile_columns && (!store->classes || !store->constants || !store->offsets))
         return fail(-EINVAL, "mg_attn_plan_create: a TILES map needs classes, constants and offsets");
     if (store->planes < 1 || store->planes > 8 || store->payload_bytes < 0 || (store->payload_bytes && !store->payload))
-        return fail(-EINVAL, "mg_attn_plan_create: tiles with %d bit planes and %lld payload bytes%s; planes go from 1 to 8",
+        return fail(-EINVAL,
+                    "mg_attn_plan_create: tiles with %d bit planes and %lld payload bytes%s; planes go from 1 to 8",
                     store->planes, (long long)store->payload_bytes, store->payload ? "" : ", none given");
     return 0;
 }
@@ -86,8 +89,8 @@ static int check_stream(const mg_attn_map *map)
     if (!map->stream)
         return fail(-EINVAL, "mg_attn_plan_create: a STREAM map needs the callback `stream`");
     if (map->stream_rows < 0 || map->stream_rows % TILE)
-        return fail(-EINVAL, "mg_attn_plan_create: stream_rows %lld is not a multiple of %d", (long long)map->stream_rows,
-                    TILE);
+        return fail(-EINVAL, "mg_attn_plan_create: stream_rows %lld is not a multiple of %d",
+                    (long long)map->stream_rows, TILE);
     return 0;
 }
 
@@ -95,8 +98,8 @@ static int check_segments(const char *what, const int64_t *segments, int64_t cou
 {
     for (int64_t s = 0; s <= count; s++)
         if (segments[s] < (s ? segments[s - 1] : 0) || (s == 0 && segments[s]) || (s == count && segments[s] != tokens))
-            return fail(-EINVAL, "mg_attn_plan_create: %s_segments[%lld] is %lld; they ascend from 0 to the map's %lld", what,
-                        (long long)s, (long long)segments[s], (long long)tokens);
+            return fail(-EINVAL, "mg_attn_plan_create: %s_segments[%lld] is %lld; they ascend from 0 to the map's %lld",
+                        what, (long long)s, (long long)segments[s], (long long)tokens);
     return 0;
 }
 
@@ -125,11 +128,16 @@ static int check_map(mg_attn_map *map)
 static int check_kind(const mg_attn_map *map)
 {
     switch (map->kind) {
-    case MG_ATTN_NONE: return 0;
-    case MG_ATTN_DENSE: return check_dense(map);
-    case MG_ATTN_NEAR: return check_near(map);
-    case MG_ATTN_TILES: return check_store(map);
-    case MG_ATTN_STREAM: return check_stream(map);
+    case MG_ATTN_NONE:
+        return 0;
+    case MG_ATTN_DENSE:
+        return check_dense(map);
+    case MG_ATTN_NEAR:
+        return check_near(map);
+    case MG_ATTN_TILES:
+        return check_store(map);
+    case MG_ATTN_STREAM:
+        return check_stream(map);
     }
     return fail(-EINVAL, "mg_attn_plan_create: %d is no kind of map", (int)map->kind);
 }
@@ -186,8 +194,8 @@ static void measure(mg_attn_plan *plan)
     plan->tile_columns = tiles_of(plan->keys);
     plan->hidden = map->mask_far ? map->far_code : map->codes < MG_ATTN_MAX_CODES ? map->codes : -1;
     plan->entries = plan->hidden == map->codes ? map->codes + 1 : map->codes;
-    plan->chunks = mg_attn_chunk_count(map->kind == MG_ATTN_STREAM ? mg_attn_plan_band_tile_rows(plan) : plan->tile_rows,
-                                       plan->tile_columns);
+    plan->chunks = mg_attn_chunk_count(
+        map->kind == MG_ATTN_STREAM ? mg_attn_plan_band_tile_rows(plan) : plan->tile_rows, plan->tile_columns);
     plan->info.plan_bytes = sizeof *plan;
     if (map->kind == MG_ATTN_TILES) {
         plan->store = *map->tiles;
@@ -201,8 +209,8 @@ int32_t mg_attn_chunk_count(int64_t tile_rows, int64_t tile_columns)
     return (int32_t)larger_of(1, smaller_of(tiles, larger_of(32, (tiles + 7) / 8)));
 }
 
-/* Rows whose codes a STREAM call keeps at once: several callbacks' worth, so that threads have work, within 256 MB where
-   one callback's rows allow that. */
+/* Rows whose codes a STREAM call keeps at once: several callbacks' worth, so that threads have work, within 256 MB
+   where one callback's rows allow that. */
 int64_t mg_attn_plan_band_tile_rows(const mg_attn_plan *plan)
 {
     const int64_t rows = plan->map.stream_rows, bytes = rows * (plan->tile_columns * TILE + TILE);
@@ -246,10 +254,10 @@ void mg_attn_plan_destroy(mg_attn_plan *plan)
 {
     if (!plan)
         return;
-    void *const blocks[] = {plan->segments,      plan->seen,       plan->row_tiles, plan->tiles,      plan->row_order,
-                            plan->entry_positions, plan->entry_codes, plan->entry_offsets, plan->pair_starts,
-                            plan->pair_keys,     plan->pair_codes, plan->pair_offsets, plan->column_starts, plan->column_queries,
-                            plan->column_pairs};
+    void *const blocks[] = {
+        plan->segments,        plan->seen,         plan->row_tiles,     plan->tiles,          plan->row_order,
+        plan->entry_positions, plan->entry_codes,  plan->entry_offsets, plan->pair_starts,    plan->pair_keys,
+        plan->pair_codes,      plan->pair_offsets, plan->column_starts, plan->column_queries, plan->column_pairs};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         release(blocks[i]);
     release(plan);

@@ -33,13 +33,14 @@ struct mg_attn_plan {
     const attn_backend *backend;
 
     int64_t queries, keys, tile_rows, tile_columns;
-    int32_t hidden;  /* the code that hides a pair: far_code where it is masked, else one more than the codes; -1: none is free */
+    int32_t hidden;  /* the code that hides a pair: far_code where it is masked, else one more than the codes; -1: none
+                        is free */
     int32_t entries; /* of a table: the codes, and the hidden one */
     int64_t *seen;   /* [queries][2] first key, end of keys that segments let a query see; NULL: all */
 
     int64_t *row_tiles;
     plan_tile *tiles;
-    int32_t *row_order; /* [tile_rows] the most work first */
+    int32_t *row_order;        /* [tile_rows] the most work first */
     uint16_t *entry_positions; /* query in tile * 64 + key in tile */
     uint8_t *entry_codes;
     int32_t *entry_offsets; /* from near_starts of the query */
@@ -47,7 +48,7 @@ struct mg_attn_plan {
     int64_t *pair_starts;
     int32_t *pair_keys;
     uint8_t *pair_codes;
-    int32_t *pair_offsets; /* NEAR, as above */
+    int32_t *pair_offsets;                 /* NEAR, as above */
     int64_t *column_starts, *column_pairs; /* column_pairs: index in pair_keys */
     int32_t *column_queries;
 
@@ -59,7 +60,8 @@ struct mg_attn_plan {
 /* STREAM has its tiles made for one band of rows at a time: as many rows as stream_rows asks for, several times. */
 int64_t mg_attn_plan_band_tile_rows(const mg_attn_plan *plan);
 
-/* How many chunks rows and columns are cut into: by size alone, so that sums have one order on any number of threads. */
+/* How many chunks rows and columns are cut into: by size alone, so that sums have one order on any number of threads.
+ */
 int32_t mg_attn_chunk_count(int64_t tile_rows, int64_t tile_columns);
 static inline int64_t chunk_begin(int64_t tiles, int32_t chunks, int64_t chunk) { return tiles * chunk / chunks; }
 
@@ -76,9 +78,9 @@ static inline void seen_keys(const mg_attn_plan *plan, int64_t query, int64_t *b
 
 /* --- tiles.c: looking at tiles --- */
 
-/* Codes of one tile, query-major, for the tiles of a list: hidden pairs have plan->hidden where that is not -1; rows beyond
-   the last query have any code below plan->entries. `codes` points to query 0, key 0 of the tile's row: of the dense map or
-   of a stream's band, with its stride. */
+/* Codes of one tile, query-major, for the tiles of a list: hidden pairs have plan->hidden where that is not -1; rows
+   beyond the last query have any code below plan->entries. `codes` points to query 0, key 0 of the tile's row: of the
+   dense map or of a stream's band, with its stride. */
 void mg_attn_tile_codes(uint8_t out[PAIRS], const mg_attn_plan *plan, const plan_tile *tile, int64_t tile_row,
                         const uint8_t *codes, int64_t stride);
 

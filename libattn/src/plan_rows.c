@@ -1,12 +1,13 @@
-/* Lists the tiles of a plan row by row, each with its class. Near pairs are sorted into tiles a row of tiles at a time, and
- * where far pairs are masked only tiles that hold near pairs are ever looked at. */
+/* Lists the tiles of a plan row by row, each with its class. Near pairs are sorted into tiles a row of tiles at a time,
+ * and where far pairs are masked only tiles that hold near pairs are ever looked at. */
 #include "library.h"
 #include "plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where far pairs are masked, a tile with at most so many seen pairs is gathered pair by pair: README.md has the times. */
+/* Where far pairs are masked, a tile with at most so many seen pairs is gathered pair by pair: README.md has the times.
+ */
 enum { GATHER_PAIRS = 256, PATCH_PAIRS = 512 };
 
 /* A pair on its way into its tile or into the gathered pairs. */
@@ -22,8 +23,8 @@ typedef struct lister {
     /* Of one row of tiles: */
     item *near, *sorted; /* near pairs by row, and by tile */
     int64_t near_count, near_capacity, sorted_capacity;
-    int64_t *starts;       /* [tile_columns + 1]: pairs of a column's tile in `sorted`; zero between rows */
-    int32_t *touched;      /* [tile_columns] columns with near pairs, ascending */
+    int64_t *starts;  /* [tile_columns + 1]: pairs of a column's tile in `sorted`; zero between rows */
+    int32_t *touched; /* [tile_columns] columns with near pairs, ascending */
     int64_t touched_count;
     item *gathered;
     int64_t gathered_count, gathered_capacity;

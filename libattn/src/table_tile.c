@@ -1,6 +1,6 @@
 /* The table's gradient of a tile: dS summed by code, on every instruction set. Few codes are usual in a tile (distances
- * of neighbouring nodes), so each code that may occur is compared with all pairs, several codes in one pass over dS; with
- * many codes each pair adds to its code's sum instead. */
+ * of neighbouring nodes), so each code that may occur is compared with all pairs, several codes in one pass over dS;
+ * with many codes each pair adds to its code's sum instead. */
 #include "kernel.h"
 #include "lanes.h"
 

@@ -142,14 +142,14 @@ static int check_patch(const mg_attn_tiles *store, int64_t t, int64_t left)
     if (left >= 2)
         memcpy(&count, payload, sizeof count);
     if (left < 2 || left < 2 + 3 * (int64_t)count)
-        return fail(-EINVAL, "tile %lld: a patch of %d pairs at %lld leaves the payload of %lld bytes", (long long)t, count,
-                    (long long)store->offsets[t], (long long)store->payload_bytes);
+        return fail(-EINVAL, "tile %lld: a patch of %d pairs at %lld leaves the payload of %lld bytes", (long long)t,
+                    count, (long long)store->offsets[t], (long long)store->payload_bytes);
     for (int i = 0; i < count; i++) {
         uint16_t position;
         memcpy(&position, payload + 2 + 2 * i, sizeof position);
         if (position >= PAIRS || (i && position <= last))
-            return fail(-EINVAL, "tile %lld: patch position %d comes after %d; they ascend below %d", (long long)t, position,
-                        last, PAIRS);
+            return fail(-EINVAL, "tile %lld: patch position %d comes after %d; they ascend below %d", (long long)t,
+                        position, last, PAIRS);
         last = position;
     }
     return 0;
@@ -163,13 +163,13 @@ static int check_stored(const mg_attn_tiles *store, int64_t t)
     if (store->classes[t] > MG_ATTN_TILE_PLANES)
         return fail(-EINVAL, "tile %lld: %d is no class of a tile", (long long)t, store->classes[t]);
     if (offset < 0 || offset % 8 || left < 0)
-        return fail(-EINVAL, "tile %lld: offset %lld is not a multiple of 8 within the payload of %lld bytes", (long long)t,
-                    (long long)offset, (long long)store->payload_bytes);
+        return fail(-EINVAL, "tile %lld: offset %lld is not a multiple of 8 within the payload of %lld bytes",
+                    (long long)t, (long long)offset, (long long)store->payload_bytes);
     if (store->classes[t] == MG_ATTN_TILE_PATCH)
         return check_patch(store, t, left);
     if (left < store->planes * TILE * (int64_t)sizeof(uint64_t))
-        return fail(-EINVAL, "tile %lld: %d bit planes at %lld leave the payload of %lld bytes", (long long)t, store->planes,
-                    (long long)offset, (long long)store->payload_bytes);
+        return fail(-EINVAL, "tile %lld: %d bit planes at %lld leave the payload of %lld bytes", (long long)t,
+                    store->planes, (long long)offset, (long long)store->payload_bytes);
     return 0;
 }
 
@@ -202,8 +202,8 @@ static void hide_unseen(uint8_t out[PAIRS], const mg_attn_plan *plan, int64_t ti
 }
 
 /* Of bytes in memory: the dense map or a band. Keys beyond the last are not read. */
-static void read_bytes(uint8_t out[PAIRS], const mg_attn_plan *plan, int64_t tile_row, int64_t column, const uint8_t *codes,
-                       int64_t stride)
+static void read_bytes(uint8_t out[PAIRS], const mg_attn_plan *plan, int64_t tile_row, int64_t column,
+                       const uint8_t *codes, int64_t stride)
 {
     const int rows = queries_of(plan, tile_row), keys = (int)smaller_of(TILE, plan->keys - column * TILE);
     if (keys < TILE)
@@ -263,10 +263,10 @@ static int wrong_code(const uint8_t codes[PAIRS], const mg_attn_plan *plan, int6
         const int64_t key = map->key_begin + column * TILE + at % TILE;
         if (map->kind == MG_ATTN_TILES)
             return fail(-EINVAL, "tile %lld: query %lld, key %lld has code %d, but codes go from 0 to %d",
-                        (long long)(query / TILE * plan->store.tile_columns + key / TILE), (long long)query, (long long)key,
-                        codes[at], map->codes - 1);
-        return fail(-EINVAL, "query %lld, key %lld has code %d, but codes go from 0 to %d", (long long)query, (long long)key,
-                    codes[at], map->codes - 1);
+                        (long long)(query / TILE * plan->store.tile_columns + key / TILE), (long long)query,
+                        (long long)key, codes[at], map->codes - 1);
+        return fail(-EINVAL, "query %lld, key %lld has code %d, but codes go from 0 to %d", (long long)query,
+                    (long long)key, codes[at], map->codes - 1);
     }
     return 0;
 }
