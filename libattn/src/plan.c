@@ -35,9 +35,10 @@ static int check_dense(const mg_attn_map *map)
 static int check_near_row(const mg_attn_map *map, int64_t row)
 {
     const int64_t begin = map->near_starts[row], end = map->near_starts[row + 1];
-    if (begin < 0 || end < begin || end - begin > map->keys)
-        return fail(-EINVAL, "near pairs of query %lld: starts go from %lld to %lld, with %lld keys", (long long)row,
-                    (long long)begin, (long long)end, (long long)map->keys);
+    const int64_t pairs = map->near_starts[map->queries];
+    if (begin < 0 || end < begin || end > pairs || end - begin > map->keys)
+        return fail(-EINVAL, "near pairs of query %lld: starts go from %lld to %lld, with %lld keys and %lld pairs in all",
+                    (long long)row, (long long)begin, (long long)end, (long long)map->keys, (long long)pairs);
     for (int64_t e = begin; e < end; e++) {
         const int32_t key = map->near_columns[e];
         if (key < 0 || key >= map->keys)
