@@ -10,6 +10,7 @@
 
 /* Dense attention is cheap while a layer's pairs are few: 8192 nodes squared. */
 static const int64_t cheap_pairs = 1LL << 26;
+static const int64_t cheap_gates = 200000; /* edges */
 
 static void integer(int64_t *value, int64_t choice)
 {
@@ -91,16 +92,19 @@ static int64_t training_size(const mg_dataset *data)
     return count;
 }
 
+/* So few labels that what matters is not to learn them by heart. */
+static int few_labels(const mg_dataset *data) { return data->graphs == 1 && training_size(data) < 2000; }
+
 static int resolve_far(mg_config *config, const mg_dataset *data)
 {
     int64_t nodes = attended_nodes(config, data);
-    int cheap = (double)nodes * (double)nodes <= (double)cheap_pairs;
-    if (config->attention.far == MG_FAR_AUTO && config->model.kind == MG_MODEL_GPS && !cheap)
+    double pairs = (double)nodes * (double)nodes;
+    int gps = config->model.kind == MG_MODEL_GPS, cheap = pairs <= (double)cheap_pairs, few = few_labels(data);
+    if (config->attention.far == MG_FAR_AUTO && gps && !cheap)
         mg_progress_say("note: %lld nodes make %.3g pairs; nodes see only those within model.encodings.distance (attention.far: "
-                        "bias lets them see all, at a price)", (long long)nodes, (double)nodes * (double)nodes);
-    choice(&config->attention.far, config->model.kind == MG_MODEL_GRAPHORMER                   ? MG_FAR_BIAS
-                                   : config->model.kind == MG_MODEL_GT || !cheap ? MG_FAR_MASK
-                                                                                 : MG_FAR_BIAS);
+                        "bias lets them see all, at a price)", (long long)nodes, pairs);
+    int mask = config->model.kind == MG_MODEL_GT || (gps && (few || !cheap));
+    choice(&config->attention.far, mask ? MG_FAR_MASK : MG_FAR_BIAS);
     return 0;
 }
 
@@ -121,8 +125,16 @@ static int sparse_distance(int64_t *distance, const mg_dataset *data)
 
 static int resolve_distance(mg_config *config, const mg_dataset *data)
 {
-    int64_t distance = data->graphs > 1 ? 8 : 5;
+    int64_t distance = data->graphs > 1 ? 4 : 5;
     int status = 0;
+    if (config->model.heads == 0) { /* nothing attends */
+        integer(&config->model.encodings.distance, 0);
+        if (config->model.encodings.distance)
+            return fail(-EINVAL, "model.heads is 0 and model.encodings.distance %lld: there is no attention to bias",
+                        (long long)config->model.encodings.distance);
+        config->attention.far = MG_FAR_BIAS;
+        return 0;
+    }
     if (config->model.encodings.distance == MG_AUTO && config->attention.far == MG_FAR_MASK && data->graphs == 1)
         status = sparse_distance(&distance, data);
     integer(&config->model.encodings.distance, distance);
@@ -160,9 +172,9 @@ static int resolve_local(mg_config *config, const mg_dataset *data)
             return fail(-EINVAL, "model.local is %s, which only model.kind gps has", mg_options_word(config, "model.local"));
         config->model.local = MG_LOCAL_NONE;
     }
-    choice(&config->model.local, data->level == MG_DATASET_GRAPH ? (edges ? MG_LOCAL_GINE : MG_LOCAL_GATEDGCN)
-                                 : edges                          ? MG_LOCAL_GINE
-                                                                  : MG_LOCAL_GCN);
+    /* gates cost four products where gcn costs one: for graphs that are small, or of low degree, and have labels to learn them */
+    int gates = !few_labels(data) && data->graph->edges <= cheap_gates;
+    choice(&config->model.local, edges || data->graphs > 1 ? MG_LOCAL_GINE : gates ? MG_LOCAL_GATEDGCN : MG_LOCAL_GCN);
     integer(&config->model.encodings.edge_path, config->model.kind == MG_MODEL_GRAPHORMER && edges && data->graphs > 1 ? 5 : 0);
     if (config->model.encodings.edge_path && !edges)
         return fail(-EINVAL, "model.encodings.edge_path is %lld, but %s has no edge features",
@@ -175,8 +187,8 @@ static int resolve_local(mg_config *config, const mg_dataset *data)
 static void resolve_encodings(mg_config *config, const mg_dataset *data)
 {
     int featureless = !data->feature_count, graphs = data->graphs > 1, gt = config->model.kind == MG_MODEL_GT;
-    int graphormer = config->model.kind == MG_MODEL_GRAPHORMER, small = data->graph->nodes <= 20000;
-    integer(&config->model.encodings.degree, featureless ? 512 : graphormer || graphs ? 64 : 0);
+    int small = data->graph->nodes <= 20000;
+    integer(&config->model.encodings.degree, featureless ? 512 : few_labels(data) ? 0 : 64);
     integer(&config->model.encodings.laplacian, gt && (small || graphs) ? 8 : 0);
     integer(&config->model.encodings.random_walk, graphs ? 16 : 0);
 }
@@ -187,7 +199,7 @@ static int check_inputs(const mg_config *config, const mg_dataset *data)
         !config->model.encodings.random_walk)
         return fail(-EINVAL, "%s has no node features and all encodings are off: all nodes would look the same; set model.encodings.degree",
                     data->name);
-    if (config->model.hidden % config->model.heads)
+    if (config->model.heads && config->model.hidden % config->model.heads)
         return fail(-EINVAL, "model.hidden is %lld, no multiple of model.heads %lld", (long long)config->model.hidden,
                     (long long)config->model.heads);
     if (data->graphs > 1 && config->train.clusters)
@@ -199,32 +211,30 @@ static int check_inputs(const mg_config *config, const mg_dataset *data)
     return 0;
 }
 
-/* Sizes and regularisation by the number of training items: few labels want much dropout, many want width. */
+/* Sizes and regularisation by the number of training items: few labels want much dropout and decay, many want width. */
 static void resolve_sizes(mg_config *config, const mg_dataset *data)
 {
-    int64_t items = training_size(data), graphs = data->graphs > 1;
-    int few = items < 2000;
-    integer(&config->model.layers, graphs ? 4 : few ? 2 : 3);
-    integer(&config->model.hidden, 64);
+    int graphs = data->graphs > 1, few = few_labels(data), gates = config->model.local == MG_LOCAL_GATEDGCN;
+    integer(&config->model.layers, graphs ? 3 : gates ? 4 : 2);
+    integer(&config->model.hidden, !graphs && training_size(data) >= 20000 ? 128 : 64);
     integer(&config->model.heads, 4);
-    integer(&config->model.ffn, 2 * config->model.hidden);
-    real(&config->model.dropout, graphs ? 0.2 : few ? 0.5 : 0.2);
-    real(&config->model.attention_dropout, graphs ? 0.1 : few ? 0.5 : 0.1);
+    integer(&config->model.ffn, few && config->model.kind == MG_MODEL_GPS ? 0 : 2 * config->model.hidden);
+    real(&config->model.dropout, few ? 0.5 : 0.2);
+    real(&config->model.attention_dropout, few ? 0.5 : 0.1);
     real(&config->model.input_dropout, few && data->feature_count >= 256 ? 0.5 : 0);
 }
 
 static void resolve_training(mg_config *config, const mg_dataset *data)
 {
-    int64_t items = training_size(data), graphs = data->graphs > 1;
-    int few = items < 2000;
+    int graphs = data->graphs > 1, few = few_labels(data);
     integer(&config->train.batch_graphs, !graphs ? 1 : data->graphs >= 10000 ? 128 : 32);
-    integer(&config->train.epochs, graphs ? 100 : few ? 200 : 300);
-    real(&config->train.lr, graphs ? 1e-3 : few ? 5e-3 : 3e-3);
-    real(&config->train.weight_decay, graphs ? 1e-2 : few ? 5e-2 : 1e-2);
-    integer(&config->train.warmup, graphs ? 50 : 10);
-    choice(&config->train.schedule, MG_SCHEDULE_COSINE);
+    integer(&config->train.epochs, graphs ? 100 : few ? 200 : 150);
+    real(&config->train.lr, graphs ? 3e-3 : few ? 1e-2 : 5e-3);
+    real(&config->train.weight_decay, few ? 0.5 : 1e-2);
+    integer(&config->train.warmup, graphs ? 50 : few ? 0 : 10);
+    choice(&config->train.schedule, few ? MG_SCHEDULE_CONSTANT : MG_SCHEDULE_COSINE);
     real(&config->train.clip, 1);
-    integer(&config->train.patience, graphs ? 50 : 100);
+    integer(&config->train.patience, graphs ? 30 : 50);
 }
 
 int mg_defaults_resolve(mg_config *config, const mg_dataset *data)

@@ -43,8 +43,6 @@ int64_t mg_memory_held(void) { return atomic_load(&held); }
 
 int64_t mg_memory_peak(void) { return atomic_load(&peak); }
 
-void mg_memory_restart_peak(void) { atomic_store(&peak, atomic_load(&held)); }
-
 int64_t mg_memory_resident_peak(void)
 {
     char line[256];

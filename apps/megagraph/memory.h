@@ -7,7 +7,6 @@
 void mg_memory_watch(int64_t limit);
 int64_t mg_memory_held(void);
 int64_t mg_memory_peak(void);
-void mg_memory_restart_peak(void);
 /* The peak of resident memory of the process (VmHWM), 0 where the system does not tell. */
 int64_t mg_memory_resident_peak(void);
 int64_t mg_memory_machine(void); /* physical bytes of the machine */

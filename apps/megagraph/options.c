@@ -52,7 +52,7 @@ static const mg_option options[] = {
            "graphormer: attention over all pairs; gt: over near pairs; gps: attention beside message passing"),
     AUTO_INTEGER("model.layers", model.layers, 1, 4096, "blocks"),
     AUTO_INTEGER("model.hidden", model.hidden, 1, 1 << 20, "width of a token; a multiple of heads"),
-    AUTO_INTEGER("model.heads", model.heads, 1, 65536, "attention heads"),
+    AUTO_INTEGER("model.heads", model.heads, 0, 65536, "attention heads; 0: gps without attention"),
     AUTO_INTEGER("model.ffn", model.ffn, 0, 1 << 22, "width inside the feed-forward part; 0: no such part; auto: 2 hidden"),
     AUTO_REAL("model.dropout", model.dropout, 0, 0.99, "of hidden values"),
     AUTO_REAL("model.attention_dropout", model.attention_dropout, 0, 0.99, "of attention probabilities"),

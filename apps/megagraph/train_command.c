@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app.h"
 #include "commands.h"
@@ -36,7 +37,7 @@ typedef struct child {
 typedef struct session {
     mg_config config;
     const char *run;
-    int resumed;
+    int resumed, made; /* made: the folder was not there before */
     mg_dataset *data;
     mg_cache cache;
     mg_units *units;
@@ -243,6 +244,7 @@ static int run_session(session *s, const mg_arguments *arguments)
         status = mg_arguments_need(arguments, "--out");
     if (!status)
         status = read_config(s, arguments);
+    s->made = !status && !resume && !mg_files_exists(s->run);
     if (!status && !resume)
         status = mg_run_begin(s->run);
     if (status)
@@ -268,6 +270,8 @@ static int run(const mg_command *command, int count, char **words)
     if (!status)
         status = run_session(&s, &arguments);
     int code = mg_commands_report(status);
+    if (code && s.made)
+        rmdir(s.run); /* where nothing was written */
     if (code > 128)
         fprintf(stderr, "megagraph: stopped; the checkpoint is saved; go on with: megagraph train --resume %s\n", s.run);
     mg_units_destroy(s.units);

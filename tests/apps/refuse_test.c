@@ -70,6 +70,7 @@ static void missing_and_hostile_files(void **state)
     program_refuses("nowhere", "train --resume nowhere");
     write_text("bad.npz", "this is no zip");
     program_refuses("bad.npz", "train --data bad.npz --out r");
+    assert_false(exists("r")); /* an empty folder is not left */
     program_refuses("bad.npz", "info bad.npz");
     write_text("bad.yaml", "seed: 1\nmodel:\n  layer: 3\n");
     program_refuses("bad.yaml:3", "train --data sbm.npz --out r --config bad.yaml");
