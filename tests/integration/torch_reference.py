@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ten training steps of each model by PyTorch in fp64, from the formulas of apps/model/model.h alone; autograd makes
-the gradients. Writes the numbers that tests/integration compares the program with. PyTorch (1.13 or newer) and NumPy are
-needed to write them again, never to build, run or test:
+the gradients. Writes the numbers that tests/integration compares the program with. PyTorch (1.13 or newer) and NumPy
+are needed to write them again, never to build, run or test:
 
     python3 tests/integration/torch_reference.py tests/integration/ten_steps
 
@@ -438,7 +438,8 @@ CASES = {
     # near pairs alone, one node with no neighbour; class weights, a missing label, rows that do not count
     "gt": dict(BASE, kind="gt", sizes=[20], hops=1, codes=3, laplacian=2, random_walk=3, weighted=True),
     # six graphs in one batch, no bias at all, the sum of nodes
-    "gps-gcn": dict(BASE, kind="gps", sizes=[8, 5, 9, 4, 7, 6], local="gcn", degree=6, heads=1, readout="sum", clip=1.0),
+    "gps-gcn": dict(BASE, kind="gps", sizes=[8, 5, 9, 4, 7, 6], local="gcn", degree=6, heads=1, readout="sum",
+                    clip=1.0),
     # virtual tokens, which take no part in the local sums; the mean of nodes; regression, one target missing
     "gps-gine": dict(BASE, kind="gps", sizes=[7, 8, 4], local="gine", edge_inputs=3, codes=5, virtual_token=1,
                      readout="mean", loss="absolute"),
