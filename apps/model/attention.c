@@ -1,4 +1,5 @@
-/* The calls of libattn: q, k, v as parts of one [tokens][3][heads][dim] buffer, the bias table, the edge paths' values. */
+/* The calls of libattn: q, k, v as parts of one [tokens][3][heads][dim] buffer, the bias table, the edge paths' values.
+ */
 #include "internal.h"
 
 #include <math.h>

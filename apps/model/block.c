@@ -3,7 +3,8 @@
  *     project   h = norm1(x), q k v = Wqkv h + b          attention   local part
  *     rest      middle = x + drop(Wo o + b) + drop(local),  next = middle + drop(ffn(middle))
  *
- * Backward runs the same sweeps the other way; pass->dx goes from the gradient of next to that of middle to that of x. */
+ * Backward runs the same sweeps the other way; pass->dx goes from the gradient of next to that of middle to that of x.
+ */
 #include "internal.h"
 
 #include <string.h>
@@ -74,7 +75,8 @@ static void project_chunk_backward(const run *r, scratch *s, int64_t layer, cons
     if (r->pass->dnormal)
         r->model->rows->add(dnormal, r->pass->dnormal + begin * hidden, rows * hidden);
     r->model->rows->norm_backward(r->pass->dx + begin * hidden, sum_of(to, at->norm1_weight),
-                                  sum_of(to, at->norm1_bias), dnormal, x, r->parameters + at->norm1_weight, rows, hidden);
+                                  sum_of(to, at->norm1_bias), dnormal, x, r->parameters + at->norm1_weight, rows,
+                                  hidden);
 }
 
 /* --- rest --- */
@@ -89,7 +91,8 @@ static const float *middle_rows(const run *r, scratch *s, int64_t layer, int64_t
     float *middle = kept->middle ? kept->middle + begin * hidden : s->hidden[0], *part = s->hidden[1];
     memcpy(middle, kept->x + begin * hidden, bytes_of(r, rows));
     if (r->model->desc.heads) {
-        mg_model_linear(r, s, part, kept->attended + begin * hidden, rows, at->out_weight, at->out_bias, hidden, hidden);
+        mg_model_linear(r, s, part, kept->attended + begin * hidden, rows, at->out_weight, at->out_bias, hidden,
+                        hidden);
         mg_model_drop(r, part, ids, rows, 0, hidden, layer, SITE_ATTENTION);
         r->model->rows->add(middle, part, rows * hidden);
     }
@@ -131,8 +134,8 @@ static void rest_chunk_backward(const run *r, scratch *s, int64_t layer, const s
     if (r->model->desc.heads) {
         memcpy(dpart, dx, bytes_of(r, rows));
         mg_model_drop(r, dpart, ids, rows, 0, hidden, layer, SITE_ATTENTION);
-        mg_model_linear_weight(r, s, to, dpart, kept->attended + begin * hidden, rows, at->out_weight, at->out_bias, hidden,
-                               hidden);
+        mg_model_linear_weight(r, s, to, dpart, kept->attended + begin * hidden, rows, at->out_weight, at->out_bias,
+                               hidden, hidden);
         mg_model_linear_input(r, s, r->pass->dattended + begin * hidden, dpart, rows, at->out_weight, hidden, hidden);
     }
     if (r->pass->local_out) {

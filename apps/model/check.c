@@ -141,13 +141,13 @@ static int check_inputs(const mg_model_desc *desc, const mg_model_batch *batch)
 
 static int check_graph(const mg_model_desc *desc, const mg_model_batch *batch)
 {
-    int edges = desc->edge_inputs && (desc->path_steps || desc->local == MG_MODEL_LOCAL_GINE ||
-                                      desc->local == MG_MODEL_LOCAL_GATEDGCN);
+    int edges = desc->edge_inputs &&
+                (desc->path_steps || desc->local == MG_MODEL_LOCAL_GINE || desc->local == MG_MODEL_LOCAL_GATEDGCN);
     if ((desc->local != MG_MODEL_LOCAL_NONE || edges) && !batch->graph)
         return fail(-EINVAL, "batch: graph is not given, but the model looks at edges");
     if (batch->graph && desc->local != MG_MODEL_LOCAL_NONE && batch->graph->nodes != batch->tokens)
-        return fail(-EINVAL, "batch: the graph has %lld nodes, but there are %lld tokens", (long long)batch->graph->nodes,
-                    (long long)batch->tokens);
+        return fail(-EINVAL, "batch: the graph has %lld nodes, but there are %lld tokens",
+                    (long long)batch->graph->nodes, (long long)batch->tokens);
     if (edges && batch->graph->edges && !batch->edge_features)
         return fail(-EINVAL, "batch: edge_features is not given, but the model has edge_inputs %lld",
                     (long long)desc->edge_inputs);
@@ -182,7 +182,8 @@ static int check_plan(const mg_model_desc *desc, const mg_model_batch *batch)
         return fail(-EINVAL, "batch: the plan has %lld queries and %lld keys, but there are %lld tokens",
                     (long long)info.queries, (long long)info.keys, (long long)batch->tokens);
     if (desc->codes && info.codes != desc->codes)
-        return fail(-EINVAL, "batch: the plan's map has %d codes, but the model's table has %d", info.codes, desc->codes);
+        return fail(-EINVAL, "batch: the plan's map has %d codes, but the model's table has %d", info.codes,
+                    desc->codes);
     if (desc->path_steps && info.map_pairs != batch->near->pairs)
         return fail(-EINVAL, "batch: the plan's map lists %lld pairs, but near has %lld", (long long)info.map_pairs,
                     (long long)batch->near->pairs);

@@ -16,8 +16,8 @@ static uint32_t site_word(int64_t layer, int site)
     return site == SITE_INPUT ? 0xFFFF0000u : site == SITE_HEAD ? 0xFFFF0001u : (uint32_t)(16 * layer + site);
 }
 
-void mg_model_drop(const run *r, float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns, int64_t layer,
-                   int site)
+void mg_model_drop(const run *r, float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
+                   int64_t layer, int site)
 {
     double p = probability(r, site);
     if (p == 0)

@@ -1,6 +1,6 @@
 /* Graphormer's edge encoding: what the edges along a pair's path add to its score, the mean over the steps of one inner
- * product each. Pairs go by ranges; each range sums its own gradient of the path weights. Weights and their gradients are
- * here [steps][inputs][heads], so that heads are the inner loop. */
+ * product each. Pairs go by ranges; each range sums its own gradient of the path weights. Weights and their gradients
+ * are here [steps][inputs][heads], so that heads are the inner loop. */
 #include "internal.h"
 
 #include <string.h>

@@ -44,8 +44,8 @@ static void add_input(const run *r, scratch *s, float *x, const float *input, in
         return;
     for (int64_t first = 0; first < columns; first += n) {
         operand tile = next_tile(r, s, input, columns, first, &n, begin, rows, dropped);
-        mg_model_product(s, 'N', 'T', rows, hidden, n, tile.data, tile.stride, r->parameters + weight + first, columns, 1,
-                         x, hidden);
+        mg_model_product(s, 'N', 'T', rows, hidden, n, tile.data, tile.stride, r->parameters + weight + first, columns,
+                         1, x, hidden);
     }
 }
 
@@ -58,8 +58,8 @@ static void add_input_gradient(const run *r, scratch *s, const sums *to, const f
         return;
     for (int64_t first = 0; first < columns; first += n) {
         operand tile = next_tile(r, s, input, columns, first, &n, begin, rows, dropped);
-        mg_model_product(s, 'T', 'N', hidden, n, rows, dx, hidden, tile.data, tile.stride, 1, sum_of(to, weight) + first,
-                         columns);
+        mg_model_product(s, 'T', 'N', hidden, n, rows, dx, hidden, tile.data, tile.stride, 1,
+                         sum_of(to, weight) + first, columns);
     }
 }
 

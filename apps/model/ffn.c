@@ -1,5 +1,5 @@
-/* The feed-forward part of some rows: W2 drop(gelu(W1 norm2(x) + b1)) + b2. Nothing of it is kept: what is wide lives in a
- * chunk's scratch, and backward makes it again for one more product. */
+/* The feed-forward part of some rows: W2 drop(gelu(W1 norm2(x) + b1)) + b2. Nothing of it is kept: what is wide lives
+ * in a chunk's scratch, and backward makes it again for one more product. */
 #include "internal.h"
 
 /* s->hidden[2] = norm2(middle), s->inside[0] = W1 of it + b1. */
@@ -16,7 +16,8 @@ static void drop_inside(const run *r, float *y, int64_t layer, int64_t begin, in
     mg_model_drop(r, y, ids_at(r, begin), rows, 0, r->model->desc.ffn, layer, SITE_INSIDE);
 }
 
-void mg_model_ffn_rows(const run *r, scratch *s, int64_t layer, float *y, const float *middle, int64_t begin, int64_t rows)
+void mg_model_ffn_rows(const run *r, scratch *s, int64_t layer, float *y, const float *middle, int64_t begin,
+                       int64_t rows)
 {
     const block_places *at = &r->model->blocks[layer];
     int64_t hidden = r->model->desc.hidden, inside = r->model->desc.ffn;
@@ -26,8 +27,8 @@ void mg_model_ffn_rows(const run *r, scratch *s, int64_t layer, float *y, const 
     mg_model_linear(r, s, y, s->inside[0], rows, at->down_weight, at->down_bias, inside, hidden);
 }
 
-void mg_model_ffn_rows_backward(const run *r, scratch *s, int64_t layer, const sums *to, float *dmiddle, const float *dy,
-                                const float *middle, int64_t begin, int64_t rows)
+void mg_model_ffn_rows_backward(const run *r, scratch *s, int64_t layer, const sums *to, float *dmiddle,
+                                const float *dy, const float *middle, int64_t begin, int64_t rows)
 {
     const block_places *at = &r->model->blocks[layer];
     int64_t hidden = r->model->desc.hidden, inside = r->model->desc.ffn;

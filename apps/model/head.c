@@ -1,4 +1,5 @@
-/* The last norm and the outputs: per token, or per graph from its virtual token's row, the mean or the sum of its nodes'. */
+/* The last norm and the outputs: per token, or per graph from its virtual token's row, the mean or the sum of its
+ * nodes'. */
 #include "internal.h"
 
 #include <string.h>
@@ -23,7 +24,8 @@ static node_range pooled_tokens(const run *r, int64_t graph)
 /* What each of them counts. */
 static float share_of(const run *r, node_range range)
 {
-    return r->model->desc.readout == MG_MODEL_MEAN && range.end > range.begin ? 1 / (float)(range.end - range.begin) : 1;
+    return r->model->desc.readout == MG_MODEL_MEAN && range.end > range.begin ? 1 / (float)(range.end - range.begin)
+                                                                              : 1;
 }
 
 /* A graph's dropout goes by the lowest id of those tokens, so that their order does not matter. */

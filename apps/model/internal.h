@@ -1,8 +1,8 @@
 /* What the layers' files share: where parameters lie, what a pass holds, and the frame that runs chunks of rows.
  *
  * Work on tokens goes by chunks of CHUNK rows, so small that what a chunk needs between two products stays in a core's
- * cache. Sums over tokens go by groups: fixed runs of chunks, each summed in order by one thread into its own partial, the
- * partials added in order. Neither depends on the number of threads. */
+ * cache. Sums over tokens go by groups: fixed runs of chunks, each summed in order by one thread into its own partial,
+ * the partials added in order. Neither depends on the number of threads. */
 #ifndef MG_MODEL_INTERNAL_H
 #define MG_MODEL_INTERNAL_H
 #include "model.h"
@@ -10,14 +10,14 @@
 #include "library.h"
 
 enum {
-    CHUNK = 256,        /* rows */
-    INPUT_TILE = 512,   /* input columns that are dropped out, or whose gradient is made, at a time */
-    GROUPS_MOST = 32,   /* partials of a sum over tokens, ... */
-    GROUPS_LEAST = 8,   /* ... where they are large, and then about */
+    CHUNK = 256,      /* rows */
+    INPUT_TILE = 512, /* input columns that are dropped out, or whose gradient is made, at a time */
+    GROUPS_MOST = 32, /* partials of a sum over tokens, ... */
+    GROUPS_LEAST = 8, /* ... where they are large, and then about */
     GROUPS_BYTES = 16 << 20,
     ENTRY_RANGE = 4096, /* rows + entries that one range of a sweep over neighbours takes, at least */
     ENTRY_RANGES = 256,
-    PAIR_RANGES = 64    /* of near pairs with edge paths */
+    PAIR_RANGES = 64 /* of near pairs with edge paths */
 };
 
 /* --- parameters: places in the flat range, -1 where absent --- */
@@ -50,7 +50,7 @@ struct mg_model {
     int64_t floats;
     char *names;
     embedding_places embedding;
-    block_places *blocks;    /* [layers] */
+    block_places *blocks; /* [layers] */
     head_places head;
 };
 
@@ -66,12 +66,12 @@ int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch);
 
 /* What one block keeps until its backward. */
 typedef struct block_kept {
-    float *x, *next;   /* [tokens][hidden] what came in, what goes out; the same buffer when not training */
-    float *middle;     /* [tokens][hidden] after attention and local; NULL: made again */
-    float *qkv;        /* [tokens][3][hidden]; one buffer for all blocks when the pass makes it again */
-    float *attended;   /* [tokens][hidden] before the output map */
-    float *lse;        /* [heads][tokens] */
-    float *local;      /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V [tokens][4 hidden] */
+    float *x, *next; /* [tokens][hidden] what came in, what goes out; the same buffer when not training */
+    float *middle;   /* [tokens][hidden] after attention and local; NULL: made again */
+    float *qkv;      /* [tokens][3][hidden]; one buffer for all blocks when the pass makes it again */
+    float *attended; /* [tokens][hidden] before the output map */
+    float *lse;      /* [heads][tokens] */
+    float *local;    /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V [tokens][4 hidden] */
     uint8_t *positive; /* gcn, gatedgcn: [tokens][hidden] where the relu let pass */
 } block_kept;
 
@@ -88,11 +88,11 @@ typedef struct graph_index {
 
 /* One thread's scratch. */
 typedef struct scratch {
-    float *hidden[4];  /* [CHUNK][hidden] */
-    float *inside[2];  /* [CHUNK][ffn] */
-    float *input;      /* [CHUNK][INPUT_TILE] */
+    float *hidden[4]; /* [CHUNK][hidden] */
+    float *inside[2]; /* [CHUNK][ffn] */
+    float *input;     /* [CHUNK][INPUT_TILE] */
     double dense_seconds;
-    int status;        /* of oneDNN, 0 or the first that failed */
+    int status; /* of oneDNN, 0 or the first that failed */
 } scratch;
 
 struct mg_model_pass {
@@ -100,23 +100,23 @@ struct mg_model_pass {
     int training;
     int64_t tokens, graphs, edges, pairs; /* largest */
     int threads;
-    scratch *scratch;      /* [threads] */
+    scratch *scratch; /* [threads] */
     float *scratch_floats;
-    block_kept *blocks;    /* [layers] */
-    int again;             /* middle is not kept and blocks share qkv: both are made again for backward */
-    int qkv_of;            /* the block whose qkv the shared buffer holds */
+    block_kept *blocks; /* [layers] */
+    int again;          /* middle is not kept and blocks share qkv: both are made again for backward */
+    int qkv_of;         /* the block whose qkv the shared buffer holds */
 
-    float *last;           /* [tokens][hidden] after the last block */
-    float *embeddings;     /* [tokens][hidden] after the last norm */
-    float *normal;         /* [tokens][hidden] norm1(x), for local parts; NULL: no local part */
-    float *local_out;      /* [tokens][hidden] */
-    float *pooled;         /* [graphs][hidden] */
-    float *edge_weight;    /* [edge_inputs][hidden] We transposed */
-    float *path_weight;    /* [path_steps][edge_inputs][heads] */
-    float *outputs;        /* the caller's, during forward */
-    float *values;         /* [heads][pairs] */
+    float *last;        /* [tokens][hidden] after the last block */
+    float *embeddings;  /* [tokens][hidden] after the last norm */
+    float *normal;      /* [tokens][hidden] norm1(x), for local parts; NULL: no local part */
+    float *local_out;   /* [tokens][hidden] */
+    float *pooled;      /* [graphs][hidden] */
+    float *edge_weight; /* [edge_inputs][hidden] We transposed */
+    float *path_weight; /* [path_steps][edge_inputs][heads] */
+    float *outputs;     /* the caller's, during forward */
+    float *values;      /* [heads][pairs] */
     graph_index index;
-    void *workspace;       /* of attention */
+    void *workspace; /* of attention */
     int64_t workspace_bytes;
 
     /* training */
@@ -135,7 +135,7 @@ struct mg_model_pass {
     int64_t entry_floats;
 
     mg_model_times times;
-    struct owned *owned;   /* blocks that destroy releases */
+    struct owned *owned; /* blocks that destroy releases */
 };
 
 /* --- a run: one forward or backward --- */
@@ -158,7 +158,10 @@ int64_t mg_model_groups(int64_t floats);
 static inline const float *parameter(const run *r, int64_t place) { return place < 0 ? NULL : r->parameters + place; }
 
 /* Ids of the rows from begin on; NULL where the batch has none (no dropout then). */
-static inline const uint32_t *ids_at(const run *r, int64_t begin) { return r->batch->ids ? r->batch->ids + begin : NULL; }
+static inline const uint32_t *ids_at(const run *r, int64_t begin)
+{
+    return r->batch->ids ? r->batch->ids + begin : NULL;
+}
 
 /* A group's sums: gradients of the range that begins at `begin` in the flat one. */
 typedef struct sums {
@@ -190,8 +193,10 @@ int64_t mg_model_graph_at(const mg_model_batch *batch, int64_t token);
 void mg_model_zero_virtual(const run *r, float *y, int64_t begin, int64_t rows, int64_t columns);
 
 /* A range of rows with about equally many entries; partial: [entry_floats] zeroed, or NULL. */
-typedef void entry_work(const run *r, int64_t layer, const mg_model_lists *lists, float *partial, int64_t begin, int64_t end);
-/* with_sums: each range has a partial; they are added up, in order, into the first, which stays in pass->entry_partials. */
+typedef void entry_work(const run *r, int64_t layer, const mg_model_lists *lists, float *partial, int64_t begin,
+                        int64_t end);
+/* with_sums: each range has a partial; they are added up, in order, into the first, which stays in
+ * pass->entry_partials. */
 void mg_model_sweep_entries(const run *r, entry_work *work, int64_t layer, const mg_model_lists *lists, int with_sums,
                             double *seconds);
 
@@ -204,8 +209,8 @@ void mg_model_product(scratch *s, char a_transposed, char b_transposed, int64_t 
 void mg_model_linear(const run *r, scratch *s, float *y, const float *x, int64_t rows, int64_t weight, int64_t bias,
                      int64_t in, int64_t out);
 /* dx = dy W */
-void mg_model_linear_input(const run *r, scratch *s, float *dx, const float *dy, int64_t rows, int64_t weight, int64_t in,
-                           int64_t out);
+void mg_model_linear_input(const run *r, scratch *s, float *dx, const float *dy, int64_t rows, int64_t weight,
+                           int64_t in, int64_t out);
 /* dW += dy^T x, db += sum dy */
 void mg_model_linear_weight(const run *r, scratch *s, const sums *to, const float *dy, const float *x, int64_t rows,
                             int64_t weight, int64_t bias, int64_t in, int64_t out);
@@ -213,10 +218,10 @@ void mg_model_linear_weight(const run *r, scratch *s, const sums *to, const floa
 /* --- dropout.c --- */
 
 enum { SITE_ATTENTION, SITE_LOCAL, SITE_INSIDE, SITE_AFTER, SITE_INPUT = -2, SITE_HEAD = -1 };
-/* In place, when this run trains and the probability is not 0; y holds columns [first, first + columns) of rows with these
-   ids. site: one of the above; layer only for the first four. */
-void mg_model_drop(const run *r, float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns, int64_t layer,
-                   int site);
+/* In place, when this run trains and the probability is not 0; y holds columns [first, first + columns) of rows with
+   these ids. site: one of the above; layer only for the first four. */
+void mg_model_drop(const run *r, float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
+                   int64_t layer, int site);
 int mg_model_drops(const run *r, int site);
 
 /* --- the layers, forward beside backward --- */
@@ -253,9 +258,10 @@ int mg_model_block_forward(const run *r, int64_t layer);
 int mg_model_block_backward(const run *r, int64_t layer);
 
 /* ffn.c: y (scratch) = the part before its last dropout, of `rows` rows of middle; dy likewise. */
-void mg_model_ffn_rows(const run *r, scratch *s, int64_t layer, float *y, const float *middle, int64_t begin, int64_t rows);
-void mg_model_ffn_rows_backward(const run *r, scratch *s, int64_t layer, const sums *to, float *dmiddle, const float *dy,
-                                const float *middle, int64_t begin, int64_t rows);
+void mg_model_ffn_rows(const run *r, scratch *s, int64_t layer, float *y, const float *middle, int64_t begin,
+                       int64_t rows);
+void mg_model_ffn_rows_backward(const run *r, scratch *s, int64_t layer, const sums *to, float *dmiddle,
+                                const float *dy, const float *middle, int64_t begin, int64_t rows);
 
 int mg_model_head_forward(const run *r, float *outputs);
 /* To pass->dx. */

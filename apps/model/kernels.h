@@ -1,5 +1,5 @@
-/* What one thread does to a few rows. The frame around it (threads, chunks, sums over chunks) is in the layers' files; these
- * are compiled once per instruction set, and a model takes the best table its processor runs.
+/* What one thread does to a few rows. The frame around it (threads, chunks, sums over chunks) is in the layers' files;
+ * these are compiled once per instruction set, and a model takes the best table its processor runs.
  *
  * Rows are contiguous unless a stride is given; "added" means that a result is added to what is there. */
 #ifndef MG_MODEL_KERNELS_H
@@ -15,12 +15,12 @@ typedef struct mg_model_mask {
 
 /* A list of neighbours per row, either the graph's rows or its transposed ones. */
 typedef struct mg_model_lists {
-    const int64_t *starts;    /* [rows + 1] */
-    const int32_t *others;    /* [entries] the token at the other end */
-    const int64_t *edges;     /* [entries] row of edge_features; NULL: the entry's own index */
-    const float *features;    /* [edges][features_count]; NULL: none */
+    const int64_t *starts; /* [rows + 1] */
+    const int32_t *others; /* [entries] the token at the other end */
+    const int64_t *edges;  /* [entries] row of edge_features; NULL: the entry's own index */
+    const float *features; /* [edges][features_count]; NULL: none */
     int64_t feature_count;
-    const float *weight;      /* [feature_count][columns]: We transposed */
+    const float *weight; /* [feature_count][columns]: We transposed */
 } mg_model_lists;
 
 typedef struct mg_model_row_kernels {
@@ -30,16 +30,16 @@ typedef struct mg_model_row_kernels {
     void (*norm_backward)(float *dx, float *dweight, float *dbias, const float *dy, const float *x, const float *weight,
                           int64_t rows, int64_t columns);
 
-    void (*fill)(float *y, const float *bias, int64_t rows, int64_t columns); /* every row = bias; NULL: 0 */
-    void (*add)(float *y, const float *x, int64_t count);                     /* y += x */
-    void (*add_scaled)(float *y, const float *x, float scale, int64_t count); /* y += scale x */
+    void (*fill)(float *y, const float *bias, int64_t rows, int64_t columns);        /* every row = bias; NULL: 0 */
+    void (*add)(float *y, const float *x, int64_t count);                            /* y += x */
+    void (*add_scaled)(float *y, const float *x, float scale, int64_t count);        /* y += scale x */
     void (*column_sums)(float *sums, const float *x, int64_t rows, int64_t columns); /* added */
 
     void (*gelu)(float *y, const float *x, int64_t count);
-    void (*gelu_backward)(float *dy, const float *x, int64_t count);               /* dy becomes dx */
-    void (*relu)(float *y, uint8_t *positive, int64_t count);                      /* in place; positive may be NULL */
-    void (*relu_backward)(float *dy, const uint8_t *positive, int64_t count);      /* dy becomes dx */
-    void (*relu_backward_by)(float *dy, const float *y, int64_t count);            /* y: what relu gave */
+    void (*gelu_backward)(float *dy, const float *x, int64_t count);          /* dy becomes dx */
+    void (*relu)(float *y, uint8_t *positive, int64_t count);                 /* in place; positive may be NULL */
+    void (*relu_backward)(float *dy, const uint8_t *positive, int64_t count); /* dy becomes dx */
+    void (*relu_backward_by)(float *dy, const float *y, int64_t count);       /* y: what relu gave */
 
     /* In place: columns [first, first + columns) of rows with these ids; first a multiple of 4. */
     void (*dropout)(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
@@ -64,7 +64,8 @@ typedef struct mg_model_list_kernels {
     float (*gine_backward)(float *dh, float *dweight, const float *du, const float *h, float self,
                            const mg_model_lists *lists, int64_t begin, int64_t end, int64_t columns);
     /* abuv: [tokens][4 columns]. y_i = U_i + sum g V_j / (sum g + 1e-6), not yet relu'd. */
-    void (*gated)(float *y, const float *abuv, const mg_model_lists *lists, int64_t begin, int64_t end, int64_t columns);
+    void (*gated)(float *y, const float *abuv, const mg_model_lists *lists, int64_t begin, int64_t end,
+                  int64_t columns);
     /* Rows i: from dy the parts dA_i and dU_i of dabuv; w_i = dy_i / (sum g + 1e-6) and q_i = the quotient above. */
     void (*gated_backward_rows)(float *dabuv, float *w, float *q, const float *dy, const float *abuv,
                                 const mg_model_lists *lists, int64_t begin, int64_t end, int64_t columns);

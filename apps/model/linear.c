@@ -1,5 +1,5 @@
-/* Dense products of a chunk of rows, by oneDNN: y = x W^T + b with W [out][in]. Each call is one product on one thread, so that
- * how oneDNN splits a product over threads never reaches a result. */
+/* Dense products of a chunk of rows, by oneDNN: y = x W^T + b with W [out][in]. Each call is one product on one thread,
+ * so that how oneDNN splits a product over threads never reaches a result. */
 #include "internal.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -22,8 +22,8 @@ void mg_model_linear(const run *r, scratch *s, float *y, const float *x, int64_t
     mg_model_product(s, 'N', 'T', rows, out, in, x, in, r->parameters + weight, in, bias >= 0, y, out);
 }
 
-void mg_model_linear_input(const run *r, scratch *s, float *dx, const float *dy, int64_t rows, int64_t weight, int64_t in,
-                           int64_t out)
+void mg_model_linear_input(const run *r, scratch *s, float *dx, const float *dy, int64_t rows, int64_t weight,
+                           int64_t in, int64_t out)
 {
     mg_model_product(s, 'N', 'N', rows, in, out, dy, out, r->parameters + weight, in, 0, dx, in);
 }

@@ -1,5 +1,5 @@
-/* relu(U h_i + sum_j g_ij V h_j / (sum_j g_ij + 1e-6)), g_ij = sigmoid(A h_i + B h_j + We e_ij); Bresson and Laurent 2017.
- * [A, B, U, V] h is one product; gates are made where they are needed and never stored. */
+/* relu(U h_i + sum_j g_ij V h_j / (sum_j g_ij + 1e-6)), g_ij = sigmoid(A h_i + B h_j + We e_ij); Bresson and Laurent
+ * 2017. [A, B, U, V] h is one product; gates are made where they are needed and never stored. */
 #include "internal.h"
 
 static void project_chunk(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin, int64_t rows)
@@ -50,15 +50,16 @@ static void rows_backward(const run *r, int64_t layer, const mg_model_lists *lis
     gradients to = parts(r);
     (void)partial;
     r->model->rows->relu_backward(r->pass->local_out + first, kept->positive + first, (end - begin) * hidden);
-    r->model->lists->gated_backward_rows(to.dabuv, to.w, to.q, r->pass->local_out, kept->local, lists, begin, end, hidden);
+    r->model->lists->gated_backward_rows(to.dabuv, to.w, to.q, r->pass->local_out, kept->local, lists, begin, end,
+                                         hidden);
 }
 
 static void columns_backward(const run *r, int64_t layer, const mg_model_lists *lists, float *partial, int64_t begin,
                              int64_t end)
 {
     gradients to = parts(r);
-    r->model->lists->gated_backward_columns(to.dabuv, partial, to.w, to.q, r->pass->blocks[layer].local, lists, begin, end,
-                                            r->model->desc.hidden);
+    r->model->lists->gated_backward_columns(to.dabuv, partial, to.w, to.q, r->pass->blocks[layer].local, lists, begin,
+                                            end, r->model->desc.hidden);
 }
 
 static void project_chunk_backward(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin, int64_t rows)

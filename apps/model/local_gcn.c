@@ -26,7 +26,8 @@ static int forward(const run *r, int64_t layer)
     return mg_model_sweep(r, transform_chunk, layer, r->batch->tokens, &r->pass->times.local);
 }
 
-static void transform_chunk_backward(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin, int64_t rows)
+static void transform_chunk_backward(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin,
+                                     int64_t rows)
 {
     const block_places *at = &r->model->blocks[layer];
     const block_kept *kept = &r->pass->blocks[layer];
@@ -49,8 +50,8 @@ static int backward(const run *r, int64_t layer)
 {
     const block_places *at = &r->model->blocks[layer];
     mg_model_lists lists = mg_model_index_columns(r);
-    int status = mg_model_sweep_sums(r, transform_chunk_backward, layer, r->batch->tokens, at->local_begin, at->local_end,
-                                     &r->pass->times.local);
+    int status = mg_model_sweep_sums(r, transform_chunk_backward, layer, r->batch->tokens, at->local_begin,
+                                     at->local_end, &r->pass->times.local);
     if (!status)
         mg_model_sweep_entries(r, gather_backward, layer, &lists, 0, &r->pass->times.local);
     return status;

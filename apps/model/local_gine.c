@@ -38,7 +38,8 @@ static int forward(const run *r, int64_t layer)
     return mg_model_sweep(r, transform_chunk, layer, r->batch->tokens, &r->pass->times.local);
 }
 
-static void transform_chunk_backward(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin, int64_t rows)
+static void transform_chunk_backward(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin,
+                                     int64_t rows)
 {
     const block_places *at = &r->model->blocks[layer];
     int64_t hidden = r->model->desc.hidden, first = begin * hidden;
@@ -64,8 +65,8 @@ static int backward(const run *r, int64_t layer)
 {
     const block_places *at = &r->model->blocks[layer];
     mg_model_lists lists = mg_model_index_columns(r);
-    int status = mg_model_sweep_sums(r, transform_chunk_backward, layer, r->batch->tokens, at->local_begin, at->local_end,
-                                     &r->pass->times.local);
+    int status = mg_model_sweep_sums(r, transform_chunk_backward, layer, r->batch->tokens, at->local_begin,
+                                     at->local_end, &r->pass->times.local);
     if (status)
         return status;
     mg_model_sweep_entries(r, gather_backward, layer, &lists, 1, &r->pass->times.local);

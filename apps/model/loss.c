@@ -29,8 +29,8 @@ static int check_labels(const terms *t)
     for (int64_t k = 0; k < t->count; k++) {
         int64_t label = t->labels[row_of(t, k)];
         if (label < -1 || label >= outputs)
-            return fail(-EINVAL, "loss: row %lld has label %lld; labels are 0 to %lld, or -1: none", (long long)row_of(t, k),
-                        (long long)label, (long long)outputs - 1);
+            return fail(-EINVAL, "loss: row %lld has label %lld; labels are 0 to %lld, or -1: none",
+                        (long long)row_of(t, k), (long long)label, (long long)outputs - 1);
     }
     return 0;
 }
@@ -119,8 +119,8 @@ static void absolute(sum *s, const terms *t, int64_t row, float *dout, const flo
 /* --- */
 
 int mg_model_loss_sum(double *loss, double *weight, float *doutputs, const mg_model *model, mg_model_loss kind,
-                      const float *outputs, const int64_t *rows, int64_t count, const int32_t *labels, const float *targets,
-                      const float *class_weights, double scale)
+                      const float *outputs, const int64_t *rows, int64_t count, const int32_t *labels,
+                      const float *targets, const float *class_weights, double scale)
 {
     static void (*const kinds[])(sum *, const terms *, int64_t, float *, const float *) = {
         [MG_MODEL_CROSS_ENTROPY] = cross_entropy, [MG_MODEL_BINARY] = binary, [MG_MODEL_ABSOLUTE] = absolute};

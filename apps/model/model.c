@@ -39,11 +39,12 @@ static int check_fits(const mg_model_pass *pass, const mg_model_batch *batch)
 {
     int64_t edges = pass->normal ? batch->graph->edges : 0, pairs = pass->values ? batch->near->pairs : 0;
     if (batch->tokens > pass->tokens || batch->graphs > pass->graphs || edges > pass->edges || pairs > pass->pairs)
-        return fail(-EINVAL,
-                    "pass: made for %lld tokens, %lld graphs, %lld edges, %lld near pairs; the batch has %lld, %lld, %lld, "
-                    "%lld",
-                    (long long)pass->tokens, (long long)pass->graphs, (long long)pass->edges, (long long)pass->pairs,
-                    (long long)batch->tokens, (long long)batch->graphs, (long long)edges, (long long)pairs);
+        return fail(
+            -EINVAL,
+            "pass: made for %lld tokens, %lld graphs, %lld edges, %lld near pairs; the batch has %lld, %lld, %lld, "
+            "%lld",
+            (long long)pass->tokens, (long long)pass->graphs, (long long)pass->edges, (long long)pass->pairs,
+            (long long)batch->tokens, (long long)batch->graphs, (long long)edges, (long long)pairs);
     return 0;
 }
 

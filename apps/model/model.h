@@ -10,7 +10,8 @@
  *   attention   q, k, v = Wqkv h + b  ([3][heads][dim] rows), megagraph/attn.h with scale 1/sqrt(dim), then Wo o + b
  *               bias: table[heads][codes]; edge paths: value(i,j) = mean over the steps s of the path of
  *               path[s][head] . edge_features(step s)        (Graphormer, Ying et al. 2021, section 3.1.3)
- *   local gcn        relu(W sum_j a_ij h_j + b), a = D^-1/2 (A + I) D^-1/2, D_ii = degree_i + 1      (Kipf and Welling 2017)
+ *   local gcn        relu(W sum_j a_ij h_j + b), a = D^-1/2 (A + I) D^-1/2, D_ii = degree_i + 1      (Kipf and Welling 2017);
+ *                    A and degree are those of the batch's graph without its self loops
  *         gine       W2 relu(W1 ((1 + eps) h_i + sum_j relu(h_j + We e_ij)) + b1) + b2           (Hu et al. 2020)
  *         gatedgcn   relu(U h_i + sum_j g_ij * V h_j / (sum_j g_ij + 1e-6)),
  *                    g_ij = sigmoid(A h_i + B h_j + We e_ij); [A, B, U, V] = rows of one [4 hidden][hidden] map
@@ -34,7 +35,8 @@
  *
  * Dropout of hidden values: the word of Philox 4x32-10 below probability * 2^32 drops, the rest scaled by 1/(1-probability);
  *   key = {seed low, seed high ^ 0x9E3779B9}, counter = {token id, column / 4, site, step}, word = column % 4;
- *   site = 16 L + 0 attention, 1 local, 2 inside ffn, 3 after ffn; 0xFFFF0000 input features, 0xFFFF0001 head.
+ *   site = 16 L + 0 attention, 1 local, 2 inside ffn, 3 after ffn; 0xFFFF0000 input features, 0xFFFF0001 head. A pooled row's
+ *   token id is the lowest of the tokens it is made of.
  * Initial values: linear weights uniform in +-sqrt(6 / (in + out)); biases, tables, paths, eps 0; norm weights 1; degree and
  *   virtual uniform in +-0.05; drawn by Philox from the seed and the parameter's name, so no other parameter moves them.
  *
@@ -61,7 +63,7 @@ typedef enum mg_model_loss {
 typedef struct mg_model_desc {
     mg_model_kind kind;
     int64_t inputs, edge_inputs, outputs; /* feature columns (0: none), edge feature columns, outputs */
-    int32_t layers, hidden, heads;        /* hidden a multiple of heads */
+    int32_t layers, hidden, heads;        /* hidden a multiple of heads; gps with heads 0 has no attention */
     int64_t ffn;                          /* width inside; 0: no feed-forward part */
     mg_model_local local;                 /* gps only */
     mg_model_readout readout;
@@ -93,7 +95,7 @@ typedef struct mg_model_batch {
     int64_t tokens, graphs;
     const int64_t *segments;     /* [graphs + 1] token ranges; one graph: {0, tokens} */
     const uint32_t *ids;         /* [tokens] for dropout */
-    const float *features;       /* [tokens][inputs]; rows of virtual tokens are not read */
+    const float *features;       /* [tokens][inputs]; rows of virtual tokens are not read, here and in the next three */
     const int32_t *degrees;      /* [tokens] */
     const float *laplacian;      /* [tokens][laplacian] */
     const float *random_walk;    /* [tokens][random_walk] */
@@ -105,7 +107,9 @@ typedef struct mg_model_batch {
 } mg_model_batch;
 
 /* Activations of one batch. Made for a batch's sizes; may be used for any batch that is not larger (tokens, graphs, edges,
-   near pairs). O(layers x tokens x (hidden + ffn)); training 0 keeps only what a forward needs. */
+   near pairs). O(layers x tokens x hidden); training 0 keeps only what a forward needs, the same for any number of layers. A
+   step with more threads, or a plan that needs more workspace, than at create makes the pass grow. A graph is known by its
+   address and hash: its transposed lists are made once. */
 typedef struct mg_model_pass mg_model_pass;
 int mg_model_pass_create(mg_model_pass **out, const mg_model *model, const mg_model_batch *largest, int training);
 void mg_model_pass_destroy(mg_model_pass *pass);
@@ -131,7 +135,9 @@ mg_model_times mg_model_pass_times(const mg_model_pass *pass);
 
 /* Loss as a sum, and its gradient times `scale` (1 / the batch's global weight). rows [count]: output rows that count, NULL: all
    `count` rows. labels or targets are indexed by output row. Terms with label -1 or NaN are left out. *weight: sum of the
-   class weights (or number of terms): loss / weight is the mean. fp64 sums in fixed order. */
+   class weights (or number of terms): loss / weight is the mean. fp64 sums in fixed order, on the caller's thread.
+   class_weights: [outputs] by label for cross entropy, [outputs][2] by target 0 and 1 for binary. doutputs may be NULL; its
+   rows that do not count are left alone, so zero them before the first step. */
 int mg_model_loss_sum(double *loss, double *weight, float *doutputs, const mg_model *model, mg_model_loss kind,
                       const float *outputs, const int64_t *rows, int64_t count, const int32_t *labels, const float *targets,
                       const float *class_weights, double scale);

@@ -139,8 +139,8 @@ int mg_model_layout(mg_model *model)
     l.part = "head";
     place_head(&l);
     if (l.overflow)
-        return fail(-EOVERFLOW, "model: more parameters than 64 bits count: %d layers of hidden %d, ffn %lld", (int)layers,
-                    model->desc.hidden, (long long)model->desc.ffn);
+        return fail(-EOVERFLOW, "model: more parameters than 64 bits count: %d layers of hidden %d, ffn %lld",
+                    (int)layers, model->desc.hidden, (long long)model->desc.ffn);
     model->parameter_count = l.entry;
     model->floats = l.at;
     return 0;
@@ -172,9 +172,9 @@ static void fill_uniform(float *values, int64_t count, float bound, uint64_t see
     uint32_t words[4] = {0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int64_t i = 0; i < count; i++) {
         if (i % 4 == 0)
-            mg_attn_philox(words,
-                           (uint32_t[4]){(uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), (uint32_t)hash, (uint32_t)(hash >> 32)},
-                           key);
+            mg_attn_philox(
+                words,
+                (uint32_t[4]){(uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), (uint32_t)hash, (uint32_t)(hash >> 32)}, key);
         values[i] = bound * ((float)(words[i % 4] >> 8) * 0x1p-23f - 1);
     }
 }

@@ -1,14 +1,14 @@
 /* The memory of a pass. With T tokens and H hidden columns, buffers of T x H floats:
  *
  *                          per block                                   shared
- *   graphormer             2  (x, attended)                            12: last, embeddings, q k v, dx, dattended, dqkv, ...
- *   gt, gps                6  (x, middle, q k v, attended) + local      9: last, embeddings, dx, dattended, dqkv, ...
- *     gcn                  + 1 (sums) + 1/4 (where relu passed)         + 4
- *     gine                 + 1 (u)                                      + 4
+ *   graphormer             2  (x, attended)                            12: last, embeddings, q k v, dx, dattended,
+ * dqkv, ... gt, gps                6  (x, middle, q k v, attended) + local      9: last, embeddings, dx, dattended,
+ * dqkv, ... gcn                  + 1 (sums) + 1/4 (where relu passed)         + 4 gine                 + 1 (u) + 4
  *     gatedgcn             + 4 (A B U V) + 1/4                          + 9
  *   not training           0                                            7, + 2 to 6 with a local part
  *
- * graphormer's attention over all pairs costs so much more than a dense product that its q k v and middle are made again. */
+ * graphormer's attention over all pairs costs so much more than a dense product that its q k v and middle are made
+ * again. */
 #include "internal.h"
 
 #include <string.h>
@@ -27,8 +27,8 @@ static void *take(mg_model_pass *pass, int *failed, int64_t rows, int64_t column
     if (*failed)
         return NULL;
     if (__builtin_mul_overflow(rows, columns, &count)) {
-        *failed = fail(-ENOMEM, "model: a buffer of %lld x %lld values is more than memory can address", (long long)rows,
-                       (long long)columns);
+        *failed = fail(-ENOMEM, "model: a buffer of %lld x %lld values is more than memory can address",
+                       (long long)rows, (long long)columns);
         return NULL;
     }
     void *block = allocate(count, size);
@@ -137,7 +137,8 @@ static void take_local_backward(mg_model_pass *pass, int *failed)
     int64_t tokens = pass->tokens, hidden = desc->hidden;
     int64_t edge = pass->model->blocks[0].local_edge >= 0 ? desc->edge_inputs * hidden : 0;
     pass->dnormal = take_floats(pass, failed, tokens, hidden);
-    pass->local_scratch = take_floats(pass, failed, tokens, desc->local == MG_MODEL_LOCAL_GATEDGCN ? 6 * hidden : hidden);
+    pass->local_scratch =
+        take_floats(pass, failed, tokens, desc->local == MG_MODEL_LOCAL_GATEDGCN ? 6 * hidden : hidden);
     pass->index.starts = take(pass, failed, tokens + 1, 1, sizeof *pass->index.starts);
     pass->index.others = take(pass, failed, pass->edges, 1, sizeof *pass->index.others);
     pass->index.edges = take(pass, failed, pass->edges, 1, sizeof *pass->index.edges);
@@ -159,7 +160,8 @@ static void take_backward(mg_model_pass *pass, int *failed)
         pass->dtable = take_floats(pass, failed, desc->heads, desc->codes);
     if (desc->path_steps) {
         pass->dvalues = take_floats(pass, failed, pass->pairs, desc->heads);
-        pass->path_partials = take_floats(pass, failed, PAIR_RANGES * desc->path_steps, desc->edge_inputs * desc->heads);
+        pass->path_partials =
+            take_floats(pass, failed, PAIR_RANGES * desc->path_steps, desc->edge_inputs * desc->heads);
     }
     if (desc->local != MG_MODEL_LOCAL_NONE)
         take_local_backward(pass, failed);
@@ -233,7 +235,8 @@ int mg_model_pass_create(mg_model_pass **out, const mg_model *model, const mg_mo
     pass->pairs = largest->near ? largest->near->pairs : 0;
     status = fill(pass);
     if (!status && model->desc.heads)
-        status = mg_model_attention_reserve(&(run){.model = model, .pass = pass, .batch = largest, .threads = pass->threads});
+        status = mg_model_attention_reserve(
+            &(run){.model = model, .pass = pass, .batch = largest, .threads = pass->threads});
     if (status) {
         mg_model_pass_destroy(pass);
         return status;

@@ -9,7 +9,8 @@
 #include <omp.h>
 static int default_threads(void) { return omp_get_max_threads(); }
 static int this_thread(void) { return omp_get_thread_num(); }
-/* Inside a region: oneDNN then runs on this thread alone, also where the region has one thread and so counts as none. */
+/* Inside a region: oneDNN then runs on this thread alone, also where the region has one thread and so counts as none.
+ */
 static void work_alone(void) { omp_set_num_threads(1); }
 #else
 static int default_threads(void) { return 1; }
@@ -17,10 +18,7 @@ static int this_thread(void) { return 0; }
 static void work_alone(void) {}
 #endif
 
-int mg_model_threads(int wanted)
-{
-    return wanted > 0 ? wanted : default_threads();
-}
+int mg_model_threads(int wanted) { return wanted > 0 ? wanted : default_threads(); }
 
 double mg_model_seconds(void)
 {

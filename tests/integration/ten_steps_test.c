@@ -1,6 +1,6 @@
-/* Ten training steps of each model against the numbers of an independent implementation in fp64: torch_reference.py, whose
- * head describes the files. Outputs, the first gradients, every loss and norm, the final parameters; with the plan as near
- * pairs and, where no path goes with a pair, as dense codes. */
+/* Ten training steps of each model against the numbers of an independent implementation in fp64: torch_reference.py,
+ * whose head describes the files. Outputs, the first gradients, every loss and norm, the final parameters; with the
+ * plan as near pairs and, where no path goes with a pair, as dense codes. */
 #include "model.h"
 #include "support/test.h"
 #include <megagraph/dp.h>
@@ -114,7 +114,7 @@ typedef struct lent {
 } lent;
 
 #define DEFINE_COPY(function, type)                                                                                    \
-    static type *function(lent *l, const case_file *f, const char *name)                                              \
+    static type *function(lent *l, const case_file *f, const char *name)                                               \
     {                                                                                                                  \
         const array *a = maybe(f, name);                                                                               \
         if (!a)                                                                                                        \
@@ -148,13 +148,21 @@ typedef struct training {
 static void make_model(training *t)
 {
     const case_file *f = t->f;
-    mg_model_desc desc = {.kind = (mg_model_kind)size(f, "kind"), .inputs = size(f, "inputs"),
-                          .edge_inputs = size(f, "edge_inputs"), .outputs = size(f, "outputs"),
-                          .layers = size(f, "layers"), .hidden = size(f, "hidden"), .heads = size(f, "heads"),
-                          .ffn = size(f, "ffn"), .local = (mg_model_local)size(f, "local"),
-                          .readout = (mg_model_readout)size(f, "readout"), .codes = size(f, "codes"),
-                          .path_steps = size(f, "path_steps"), .degree = size(f, "degree"),
-                          .laplacian = size(f, "laplacian"), .random_walk = size(f, "random_walk"),
+    mg_model_desc desc = {.kind = (mg_model_kind)size(f, "kind"),
+                          .inputs = size(f, "inputs"),
+                          .edge_inputs = size(f, "edge_inputs"),
+                          .outputs = size(f, "outputs"),
+                          .layers = size(f, "layers"),
+                          .hidden = size(f, "hidden"),
+                          .heads = size(f, "heads"),
+                          .ffn = size(f, "ffn"),
+                          .local = (mg_model_local)size(f, "local"),
+                          .readout = (mg_model_readout)size(f, "readout"),
+                          .codes = size(f, "codes"),
+                          .path_steps = size(f, "path_steps"),
+                          .degree = size(f, "degree"),
+                          .laplacian = size(f, "laplacian"),
+                          .random_walk = size(f, "random_walk"),
                           .virtual_token = size(f, "virtual_token")};
     if (mg_model_create(&t->model, &desc))
         fail_msg("%s", mg_model_last_error());
@@ -188,12 +196,18 @@ static void make_batch(training *t, int dense)
     const case_file *f = t->f;
     lent *l = &t->lent;
     int64_t tokens = size(f, "tokens");
-    t->graph = (mg_graph){.nodes = tokens, .edges = get(f, "", "graph_columns")->count, .starts = longs(l, f, "graph_starts"),
+    t->graph = (mg_graph){.nodes = tokens,
+                          .edges = get(f, "", "graph_columns")->count,
+                          .starts = longs(l, f, "graph_starts"),
                           .columns = ints(l, f, "graph_columns")};
-    t->near = (mg_graph_near){.nodes = tokens, .pairs = get(f, "", "near_columns")->count,
-                              .starts = longs(l, f, "near_starts"), .columns = ints(l, f, "near_columns"),
-                              .codes = bytes(l, f, "near_codes"), .hops = size(f, "hops")};
-    t->paths = (mg_graph_paths){.pairs = t->near.pairs, .starts = longs(l, f, "path_starts"), .edges = ints(l, f, "path_edges")};
+    t->near = (mg_graph_near){.nodes = tokens,
+                              .pairs = get(f, "", "near_columns")->count,
+                              .starts = longs(l, f, "near_starts"),
+                              .columns = ints(l, f, "near_columns"),
+                              .codes = bytes(l, f, "near_codes"),
+                              .hops = size(f, "hops")};
+    t->paths = (mg_graph_paths){
+        .pairs = t->near.pairs, .starts = longs(l, f, "path_starts"), .edges = ints(l, f, "path_edges")};
     t->batch = (mg_model_batch){.tokens = tokens,
                                 .graphs = size(f, "graphs"),
                                 .segments = longs(l, f, "segments"),
@@ -273,14 +287,19 @@ static void update(training *t, int64_t step)
     for (int64_t k = 0; k < parameters; k++)
         if (!list[k].decay)
             no_decay[ranges++] = (mg_dp_range){list[k].begin, list[k].end};
-    mg_dp_adamw adamw = {.rate = (float)scalar(f, "rate"), .weight_decay = (float)scalar(f, "weight_decay"),
-                         .beta1 = (float)scalar(f, "beta1"), .beta2 = (float)scalar(f, "beta2"),
-                         .epsilon = (float)scalar(f, "epsilon"), .no_decay = no_decay, .no_decay_count = ranges};
+    mg_dp_adamw adamw = {.rate = (float)scalar(f, "rate"),
+                         .weight_decay = (float)scalar(f, "weight_decay"),
+                         .beta1 = (float)scalar(f, "beta1"),
+                         .beta2 = (float)scalar(f, "beta2"),
+                         .epsilon = (float)scalar(f, "epsilon"),
+                         .no_decay = no_decay,
+                         .no_decay_count = ranges};
     double norm = sqrt(mg_dp_square_sum(t->gradients, total)), expected = get(f, "", "norms")->values[step];
     if (!(fabs(norm - expected) <= 1e-4 * expected))
         fail_msg("step %lld: gradient norm %.9g, expected %.9g", (long long)step, norm, expected);
     assert_int_equal(mg_dp_adamw_step(t->parameters, t->first, t->second, t->gradients, total, &adamw, step + 1,
-                                      mg_dp_clip_scale(norm, scalar(f, "clip"))), 0);
+                                      mg_dp_clip_scale(norm, scalar(f, "clip"))),
+                     0);
     free(no_decay);
 }
 
@@ -314,7 +333,8 @@ static void train(const char *name, int dense)
     const float *targets = floats(&t.lent, f, "targets"), *weights = floats(&t.lent, f, "class_weights");
     int64_t count = rows ? get(f, "", "rows")->count : t.rows;
     for (int64_t step = 0; step < 10; step++) {
-        double loss = run_step(&t, step, rows, count, labels, targets, weights), expected = get(f, "", "losses")->values[step];
+        double loss = run_step(&t, step, rows, count, labels, targets, weights),
+               expected = get(f, "", "losses")->values[step];
         if (step == 0) {
             test_near("outputs", t.outputs, get(f, "", "outputs")->values, get(f, "", "outputs")->count, 1e-5);
             check_range(&t, "gradient.", t.gradients, 5e-5);

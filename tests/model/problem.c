@@ -31,7 +31,8 @@ static void make_graph(problem *p)
         for (int64_t i = 0; i < nodes; i++)
             for (int64_t j = s->directed ? 0 : i; j < nodes; j++) {
                 double chance = i == j ? 0.1 : s->degree / (double)nodes;
-                if ((nodes > 3 && (i == 0 || j == 0)) || uniform(s->seed + 1, (uint64_t)((first + i) * 65536 + j)) >= chance)
+                if ((nodes > 3 && (i == 0 || j == 0)) ||
+                    uniform(s->seed + 1, (uint64_t)((first + i) * 65536 + j)) >= chance)
                     continue;
                 sources[edges] = first + i;
                 targets[edges++] = first + j;
@@ -39,9 +40,13 @@ static void make_graph(problem *p)
     }
     mg_graph *graph;
     assert_int_equal(mg_graph_create(&graph,
-                                     &(mg_graph_desc){.nodes = p->batch.tokens, .edges = edges, .sources = sources,
-                                                      .targets = targets, .directed = s->directed},
-                                     NULL), 0);
+                                     &(mg_graph_desc){.nodes = p->batch.tokens,
+                                                      .edges = edges,
+                                                      .sources = sources,
+                                                      .targets = targets,
+                                                      .directed = s->directed},
+                                     NULL),
+                     0);
     p->batch.graph = graph;
     free(sources);
     free(targets);
@@ -121,7 +126,8 @@ static void make_codes(problem *p, const int *distance)
         for (int64_t j = 0; j < n; j++) {
             int code = is_virtual(p, i) || is_virtual(p, j) ? hops + 2 : distance[i * n + j];
             p->codes[i * n + j] = (uint8_t)code;
-            p->seen[i * n + j] = graph_of(p, i) == graph_of(p, j) && (p->setup.map != MAP_NEAR_MASK || code != hops + 1);
+            p->seen[i * n + j] =
+                graph_of(p, i) == graph_of(p, j) && (p->setup.map != MAP_NEAR_MASK || code != hops + 1);
         }
 }
 
@@ -277,7 +283,9 @@ problem *problem_permuted(const problem *p, int32_t *order)
         for (int64_t e = graph->starts[i]; e < graph->starts[i + 1]; e++)
             for (int64_t f = 0; f < desc->edge_inputs; f++)
                 edges[e * desc->edge_inputs + f] =
-                    p->batch.edge_features[entry_of(p->batch.graph, order[i], order[graph->columns[e]]) * desc->edge_inputs + f];
+                    p->batch.edge_features[entry_of(p->batch.graph, order[i], order[graph->columns[e]]) *
+                                               desc->edge_inputs +
+                                           f];
     q->batch.graph = graph;
     q->batch.ids = ids;
     q->batch.degrees = degrees;

@@ -11,7 +11,7 @@ typedef struct problem_setup {
     int hops;
     const int64_t *nodes; /* [graphs] nodes of each, virtual token aside; 0-terminated when graphs is 0 */
     int64_t graphs;
-    double degree;        /* mean; nodes are left without edges now and then */
+    double degree; /* mean; nodes are left without edges now and then */
     int directed;
     uint64_t seed;
 } problem_setup;

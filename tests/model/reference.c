@@ -122,8 +122,8 @@ static void embed(const view *v, double *x, int64_t token)
     }
     double *row = zeros(d->inputs + d->laplacian + d->random_walk);
     for (int64_t c = 0; c < d->inputs; c++)
-        row[c] = b->features[token * d->inputs + c] *
-                 keep(v, d->input_dropout, b->ids ? b->ids[token] : 0, c, 0xFFFF0000u);
+        row[c] =
+            b->features[token * d->inputs + c] * keep(v, d->input_dropout, b->ids ? b->ids[token] : 0, c, 0xFFFF0000u);
     linear(x, named(v, -1, "embedding.input.weight"), row, v->hidden, d->inputs);
     add(x, named(v, -1, "embedding.input.bias"), v->hidden);
     if (d->degree) {
@@ -353,7 +353,8 @@ static void block(const view *v, double *x, int64_t layer)
         if (!is_virtual(v, i))
             local(v, part, h, layer, i);
         for (int64_t c = 0; c < hidden; c++)
-            row[c] += attended[i * hidden + c] * keep_hidden(v, i, c, layer, 0) + part[c] * keep_hidden(v, i, c, layer, 1);
+            row[c] +=
+                attended[i * hidden + c] * keep_hidden(v, i, c, layer, 0) + part[c] * keep_hidden(v, i, c, layer, 1);
         if (!v->desc->ffn)
             continue;
         memset(part, 0, (size_t)hidden * sizeof *part);

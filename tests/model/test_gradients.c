@@ -79,48 +79,106 @@ static void check_both(problem_setup *setup)
 static void graphormer_of_nodes(void **state)
 {
     (void)state;
-    check_both(&(problem_setup){
-        .desc = {.kind = MG_MODEL_GRAPHORMER, .inputs = 5, .outputs = 3, .layers = 2, .hidden = 8, .heads = 2, .ffn = 12,
-                 .codes = 5, .degree = 3},
-        .map = MAP_DENSE, .hops = 2, .nodes = packed, .degree = 2, .seed = 1});
+    check_both(&(problem_setup){.desc = {.kind = MG_MODEL_GRAPHORMER,
+                                         .inputs = 5,
+                                         .outputs = 3,
+                                         .layers = 2,
+                                         .hidden = 8,
+                                         .heads = 2,
+                                         .ffn = 12,
+                                         .codes = 5,
+                                         .degree = 3},
+                                .map = MAP_DENSE,
+                                .hops = 2,
+                                .nodes = packed,
+                                .degree = 2,
+                                .seed = 1});
 }
 
 static void graphormer_of_graphs(void **state)
 {
     (void)state;
-    check_both(&(problem_setup){
-        .desc = {.kind = MG_MODEL_GRAPHORMER, .inputs = 4, .edge_inputs = 2, .outputs = 2, .layers = 2, .hidden = 6,
-                 .heads = 3, .ffn = 7, .codes = 5, .path_steps = 2, .degree = 3, .virtual_token = 1,
-                 .readout = MG_MODEL_VIRTUAL},
-        .map = MAP_NEAR_BIAS, .hops = 2, .nodes = packed, .degree = 2, .seed = 2});
+    check_both(&(problem_setup){.desc = {.kind = MG_MODEL_GRAPHORMER,
+                                         .inputs = 4,
+                                         .edge_inputs = 2,
+                                         .outputs = 2,
+                                         .layers = 2,
+                                         .hidden = 6,
+                                         .heads = 3,
+                                         .ffn = 7,
+                                         .codes = 5,
+                                         .path_steps = 2,
+                                         .degree = 3,
+                                         .virtual_token = 1,
+                                         .readout = MG_MODEL_VIRTUAL},
+                                .map = MAP_NEAR_BIAS,
+                                .hops = 2,
+                                .nodes = packed,
+                                .degree = 2,
+                                .seed = 2});
 }
 
 static void gt_of_nodes(void **state)
 {
     (void)state;
-    check_both(&(problem_setup){
-        .desc = {.kind = MG_MODEL_GT, .inputs = 5, .outputs = 3, .layers = 2, .hidden = 8, .heads = 2, .ffn = 16,
-                 .laplacian = 3, .random_walk = 2},
-        .map = MAP_NEAR_MASK, .hops = 1, .nodes = packed, .degree = 2, .directed = 1, .seed = 3});
+    check_both(&(problem_setup){.desc = {.kind = MG_MODEL_GT,
+                                         .inputs = 5,
+                                         .outputs = 3,
+                                         .layers = 2,
+                                         .hidden = 8,
+                                         .heads = 2,
+                                         .ffn = 16,
+                                         .laplacian = 3,
+                                         .random_walk = 2},
+                                .map = MAP_NEAR_MASK,
+                                .hops = 1,
+                                .nodes = packed,
+                                .degree = 2,
+                                .directed = 1,
+                                .seed = 3});
 }
 
 static void gt_of_graphs(void **state)
 {
     (void)state;
-    check_both(&(problem_setup){
-        .desc = {.kind = MG_MODEL_GT, .outputs = 2, .layers = 1, .hidden = 8, .heads = 1, .ffn = 4, .laplacian = 3,
-                 .codes = 4, .readout = MG_MODEL_SUM, .virtual_token = 1},
-        .map = MAP_NEAR_MASK, .hops = 1, .nodes = packed, .degree = 2, .seed = 4});
+    check_both(&(problem_setup){.desc = {.kind = MG_MODEL_GT,
+                                         .outputs = 2,
+                                         .layers = 1,
+                                         .hidden = 8,
+                                         .heads = 1,
+                                         .ffn = 4,
+                                         .laplacian = 3,
+                                         .codes = 4,
+                                         .readout = MG_MODEL_SUM,
+                                         .virtual_token = 1},
+                                .map = MAP_NEAR_MASK,
+                                .hops = 1,
+                                .nodes = packed,
+                                .degree = 2,
+                                .seed = 4});
 }
 
 static void gps(mg_model_local local, int64_t edge_inputs, int directed, mg_model_readout readout, int virtual_token)
 {
-    check_both(&(problem_setup){
-        .desc = {.kind = MG_MODEL_GPS, .inputs = 5, .edge_inputs = edge_inputs, .outputs = 2, .layers = 2, .hidden = 8,
-                 .heads = 2, .ffn = 9, .local = local, .codes = 4, .random_walk = 2, .readout = readout,
-                 .virtual_token = virtual_token},
-        .map = virtual_token ? MAP_NEAR_BIAS : MAP_NEAR_MASK, .hops = 1, .nodes = packed, .degree = 2,
-        .directed = directed, .seed = 10 + (uint64_t)local});
+    check_both(&(problem_setup){.desc = {.kind = MG_MODEL_GPS,
+                                         .inputs = 5,
+                                         .edge_inputs = edge_inputs,
+                                         .outputs = 2,
+                                         .layers = 2,
+                                         .hidden = 8,
+                                         .heads = 2,
+                                         .ffn = 9,
+                                         .local = local,
+                                         .codes = 4,
+                                         .random_walk = 2,
+                                         .readout = readout,
+                                         .virtual_token = virtual_token},
+                                .map = virtual_token ? MAP_NEAR_BIAS : MAP_NEAR_MASK,
+                                .hops = 1,
+                                .nodes = packed,
+                                .degree = 2,
+                                .directed = directed,
+                                .seed = 10 + (uint64_t)local});
 }
 
 static void gps_gcn(void **state)
@@ -162,10 +220,21 @@ static void gps_gatedgcn_with_edges(void **state)
 static void gps_without_dropout(void **state)
 {
     (void)state;
-    check(&(problem_setup){
-              .desc = {.kind = MG_MODEL_GPS, .inputs = 3, .edge_inputs = 1, .outputs = 2, .layers = 2, .hidden = 6,
-                       .heads = 2, .ffn = 5, .local = MG_MODEL_LOCAL_GINE, .codes = 4},
-              .map = MAP_NEAR_BIAS, .hops = 1, .nodes = packed, .degree = 2, .seed = 19},
+    check(&(problem_setup){.desc = {.kind = MG_MODEL_GPS,
+                                    .inputs = 3,
+                                    .edge_inputs = 1,
+                                    .outputs = 2,
+                                    .layers = 2,
+                                    .hidden = 6,
+                                    .heads = 2,
+                                    .ffn = 5,
+                                    .local = MG_MODEL_LOCAL_GINE,
+                                    .codes = 4},
+                           .map = MAP_NEAR_BIAS,
+                           .hops = 1,
+                           .nodes = packed,
+                           .degree = 2,
+                           .seed = 19},
           &plain, 1);
 }
 
@@ -173,8 +242,13 @@ static void messages_alone(void **state)
 {
     (void)state;
     check_both(&(problem_setup){
-        .desc = {.kind = MG_MODEL_GPS, .inputs = 5, .outputs = 2, .layers = 2, .hidden = 7, .local = MG_MODEL_LOCAL_GCN},
-        .map = MAP_NEAR_MASK, .hops = 1, .nodes = packed, .degree = 2, .seed = 20});
+        .desc =
+            {.kind = MG_MODEL_GPS, .inputs = 5, .outputs = 2, .layers = 2, .hidden = 7, .local = MG_MODEL_LOCAL_GCN},
+        .map = MAP_NEAR_MASK,
+        .hops = 1,
+        .nodes = packed,
+        .degree = 2,
+        .seed = 20});
 }
 
 static void attention_alone(void **state)
@@ -182,18 +256,29 @@ static void attention_alone(void **state)
     (void)state;
     check_both(&(problem_setup){
         .desc = {.kind = MG_MODEL_GPS, .degree = 4, .outputs = 2, .layers = 1, .hidden = 6, .heads = 2},
-        .map = MAP_DENSE, .hops = 1, .nodes = packed, .degree = 2, .seed = 21});
+        .map = MAP_DENSE,
+        .hops = 1,
+        .nodes = packed,
+        .degree = 2,
+        .seed = 21});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(graphormer_of_nodes),     cmocka_unit_test(graphormer_of_graphs),
-        cmocka_unit_test(gt_of_nodes),             cmocka_unit_test(gt_of_graphs),
-        cmocka_unit_test(gps_gcn),                 cmocka_unit_test(gps_gcn_of_graphs),
-        cmocka_unit_test(gps_gine),                cmocka_unit_test(gps_gine_with_edges),
-        cmocka_unit_test(gps_gatedgcn),            cmocka_unit_test(gps_gatedgcn_with_edges),
-        cmocka_unit_test(gps_without_dropout),     cmocka_unit_test(messages_alone),          cmocka_unit_test(attention_alone),
+        cmocka_unit_test(graphormer_of_nodes),
+        cmocka_unit_test(graphormer_of_graphs),
+        cmocka_unit_test(gt_of_nodes),
+        cmocka_unit_test(gt_of_graphs),
+        cmocka_unit_test(gps_gcn),
+        cmocka_unit_test(gps_gcn_of_graphs),
+        cmocka_unit_test(gps_gine),
+        cmocka_unit_test(gps_gine_with_edges),
+        cmocka_unit_test(gps_gatedgcn),
+        cmocka_unit_test(gps_gatedgcn_with_edges),
+        cmocka_unit_test(gps_without_dropout),
+        cmocka_unit_test(messages_alone),
+        cmocka_unit_test(attention_alone),
     };
     return cmocka_run_group_tests_name("models and their gradients", tests, NULL, NULL);
 }

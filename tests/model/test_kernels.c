@@ -1,4 +1,5 @@
-/* The kernels of every instruction set that this processor runs, against loops in fp64, at widths with and without tails. */
+/* The kernels of every instruction set that this processor runs, against loops in fp64, at widths with and without
+ * tails. */
 #include "kernels.h"
 #include "philox.h"
 #include "support/test.h"
@@ -53,8 +54,8 @@ static void check_norm(const mg_model_row_kernels *k, int64_t n)
             edbias[c] += dy[i * n + c];
         }
         for (int64_t c = 0; c < n; c++)
-            edx[i * n + c] = dx[i * n + c] + scale * ((double)dy[i * n + c] * weight[c] - sum -
-                                                      (x[i * n + c] - mean) * scale * along);
+            edx[i * n + c] = dx[i * n + c] +
+                             scale * ((double)dy[i * n + c] * weight[c] - sum - (x[i * n + c] - mean) * scale * along);
     }
     k->norm(y, x, weight, bias, ROWS, n);
     k->norm_backward(dx, dweight, dbias, dy, x, weight, ROWS, n);
@@ -240,8 +241,11 @@ static void fill_sample(sample *s, int64_t n, int with_features)
     test_fill(s->features, EDGES * FEATURES, 23, 1);
     test_fill(s->weight, FEATURES * n, 24, 1);
     test_fill(s->roots, TOKENS, 25, 1);
-    s->lists = (mg_model_lists){.starts = starts, .others = others, .features = with_features ? s->features : NULL,
-                                .feature_count = with_features ? FEATURES : 0, .weight = s->weight};
+    s->lists = (mg_model_lists){.starts = starts,
+                                .others = others,
+                                .features = with_features ? s->features : NULL,
+                                .feature_count = with_features ? FEATURES : 0,
+                                .weight = s->weight};
 }
 
 static double projected(const sample *s, int64_t n, int64_t e, int64_t c)

@@ -7,8 +7,12 @@ enum { ROWS = 9, OUTPUTS = 5 };
 static mg_model *make_model(int64_t outputs)
 {
     mg_model *model;
-    assert_int_equal(mg_model_create(&model, &(mg_model_desc){.kind = MG_MODEL_GT, .inputs = 1, .outputs = outputs, .layers = 1,
-                                                              .hidden = 4, .heads = 1}), 0);
+    assert_int_equal(
+        mg_model_create(
+            &model,
+            &(mg_model_desc){
+                .kind = MG_MODEL_GT, .inputs = 1, .outputs = outputs, .layers = 1, .hidden = 4, .heads = 1}),
+        0);
     return model;
 }
 
@@ -85,8 +89,9 @@ static void check(mg_model_loss kind, int weighted, int chosen)
     }
     for (int i = 0; i < ROWS * OUTPUTS; i++)
         expected[i] *= scale;
-    assert_int_equal(mg_model_loss_sum(&loss, &weight, gradient, model, kind, d.outputs, rows, count, d.labels, d.targets,
-                                       class_weights, scale), 0);
+    assert_int_equal(mg_model_loss_sum(&loss, &weight, gradient, model, kind, d.outputs, rows, count, d.labels,
+                                       d.targets, class_weights, scale),
+                     0);
     assert_true(fabs(loss - expected_loss) <= 1e-6 * expected_loss);
     assert_true(weight == expected_weight);
     assert_true(mg_model_loss_weight(model, kind, rows, count, d.labels, d.targets, class_weights) == expected_weight);
@@ -94,7 +99,8 @@ static void check(mg_model_loss kind, int weighted, int chosen)
 
     double alone;
     assert_int_equal(mg_model_loss_sum(&alone, &weight, NULL, model, kind, d.outputs, rows, count, d.labels, d.targets,
-                                       class_weights, scale), 0);
+                                       class_weights, scale),
+                     0);
     assert_true(alone == loss);
     mg_model_destroy(model);
 }
@@ -141,8 +147,9 @@ static void nan_output(void **state)
         data d = make_data();
         double loss, weight;
         d.outputs[1] = NAN;
-        assert_int_equal(mg_model_loss_sum(&loss, &weight, NULL, model, kind, d.outputs, NULL, ROWS, d.labels, d.targets,
-                                           NULL, 1), 0);
+        assert_int_equal(
+            mg_model_loss_sum(&loss, &weight, NULL, model, kind, d.outputs, NULL, ROWS, d.labels, d.targets, NULL, 1),
+            0);
         assert_true(isnan(loss));
     }
     mg_model_destroy(model);
@@ -152,8 +159,9 @@ static void refuse(mg_model_loss kind, const data *d, const float *class_weights
 {
     mg_model *model = make_model(OUTPUTS);
     double loss, weight;
-    assert_int_equal(mg_model_loss_sum(&loss, &weight, NULL, model, kind, d->outputs, NULL, count, d->labels, d->targets,
-                                       class_weights, 1), -EINVAL);
+    assert_int_equal(mg_model_loss_sum(&loss, &weight, NULL, model, kind, d->outputs, NULL, count, d->labels,
+                                       d->targets, class_weights, 1),
+                     -EINVAL);
     if (!strstr(mg_model_last_error(), line))
         fail_msg("\"%s\" does not say \"%s\"", mg_model_last_error(), line);
     mg_model_destroy(model);
@@ -174,10 +182,12 @@ static void wrong_values(void **state)
     refuse(MG_MODEL_BINARY, &d, NULL, ROWS, "row 2, output 3 has target 0.5");
     mg_model *model = make_model(OUTPUTS);
     double loss, weight;
-    assert_int_equal(mg_model_loss_sum(&loss, &weight, NULL, model, MG_MODEL_BINARY, d.outputs, NULL, ROWS, d.labels, NULL,
-                                       NULL, 1), -EINVAL);
+    assert_int_equal(
+        mg_model_loss_sum(&loss, &weight, NULL, model, MG_MODEL_BINARY, d.outputs, NULL, ROWS, d.labels, NULL, NULL, 1),
+        -EINVAL);
     assert_int_equal(mg_model_loss_sum(&loss, &weight, NULL, model, MG_MODEL_CROSS_ENTROPY, d.outputs, NULL, ROWS, NULL,
-                                       d.targets, NULL, 1), -EINVAL);
+                                       d.targets, NULL, 1),
+                     -EINVAL);
     mg_model_destroy(model);
 }
 

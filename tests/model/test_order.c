@@ -40,12 +40,30 @@ static void check_order(const problem_setup *setup)
 
 static problem_setup setup_of(mg_model_kind kind, mg_model_local local, mg_model_readout readout, int virtual_token)
 {
-    return (problem_setup){
-        .desc = {.kind = kind, .inputs = 6, .edge_inputs = local ? 2 : 0, .outputs = 3, .layers = 2, .hidden = 12, .heads = 3,
-                 .ffn = 10, .local = local, .codes = 5, .degree = 5, .laplacian = 2, .random_walk = 2, .dropout = 0.3f,
-                 .attention_dropout = 0.3f, .input_dropout = 0.2f, .readout = readout, .virtual_token = virtual_token},
-        .map = kind == MG_MODEL_GRAPHORMER ? MAP_DENSE : MAP_NEAR_MASK, .hops = 2, .nodes = packed, .degree = 3,
-        .directed = 1, .seed = 50};
+    return (problem_setup){.desc = {.kind = kind,
+                                    .inputs = 6,
+                                    .edge_inputs = local ? 2 : 0,
+                                    .outputs = 3,
+                                    .layers = 2,
+                                    .hidden = 12,
+                                    .heads = 3,
+                                    .ffn = 10,
+                                    .local = local,
+                                    .codes = 5,
+                                    .degree = 5,
+                                    .laplacian = 2,
+                                    .random_walk = 2,
+                                    .dropout = 0.3f,
+                                    .attention_dropout = 0.3f,
+                                    .input_dropout = 0.2f,
+                                    .readout = readout,
+                                    .virtual_token = virtual_token},
+                           .map = kind == MG_MODEL_GRAPHORMER ? MAP_DENSE : MAP_NEAR_MASK,
+                           .hops = 2,
+                           .nodes = packed,
+                           .degree = 3,
+                           .directed = 1,
+                           .seed = 50};
 }
 
 static void nodes(void **state)

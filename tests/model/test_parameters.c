@@ -10,9 +10,21 @@ static mg_model *make(const mg_model_desc *desc)
     return model;
 }
 
-static const mg_model_desc full = {.kind = MG_MODEL_GPS, .inputs = 3, .edge_inputs = 2, .outputs = 5, .layers = 2, .hidden = 8,
-                                   .heads = 2, .ffn = 12, .local = MG_MODEL_LOCAL_GINE, .codes = 4, .path_steps = 3,
-                                   .degree = 6, .laplacian = 2, .random_walk = 4, .virtual_token = 1};
+static const mg_model_desc full = {.kind = MG_MODEL_GPS,
+                                   .inputs = 3,
+                                   .edge_inputs = 2,
+                                   .outputs = 5,
+                                   .layers = 2,
+                                   .hidden = 8,
+                                   .heads = 2,
+                                   .ffn = 12,
+                                   .local = MG_MODEL_LOCAL_GINE,
+                                   .codes = 4,
+                                   .path_steps = 3,
+                                   .degree = 6,
+                                   .laplacian = 2,
+                                   .random_walk = 4,
+                                   .virtual_token = 1};
 
 static void check_list(const mg_model *model, const char *const *expected)
 {
@@ -40,22 +52,30 @@ static void check_list(const mg_model *model, const char *const *expected)
 static void names_and_shapes(void **state)
 {
     (void)state;
-    static const char *const expected[] = {
-        "embedding.input.weight 2 8 3 0 decay", "embedding.input.bias 1 8 0 0", "embedding.degree 2 6 8 0",
-        "embedding.laplacian.weight 2 8 2 0 decay", "embedding.random_walk.weight 2 8 4 0 decay",
-        "embedding.virtual 1 8 0 0",
+    static const char *const expected[] = {"embedding.input.weight 2 8 3 0 decay",
+                                           "embedding.input.bias 1 8 0 0",
+                                           "embedding.degree 2 6 8 0",
+                                           "embedding.laplacian.weight 2 8 2 0 decay",
+                                           "embedding.random_walk.weight 2 8 4 0 decay",
+                                           "embedding.virtual 1 8 0 0",
 #define BLOCK(l)                                                                                                       \
-    "blocks." l ".norm1.weight 1 8 0 0", "blocks." l ".norm1.bias 1 8 0 0", "blocks." l ".attention.qkv.weight 2 24 8 0 decay", \
-        "blocks." l ".attention.qkv.bias 1 24 0 0", "blocks." l ".attention.out.weight 2 8 8 0 decay",                 \
-        "blocks." l ".attention.out.bias 1 8 0 0", "blocks." l ".attention.table 2 2 4 0",                             \
-        "blocks." l ".attention.path 3 3 2 2", "blocks." l ".local.eps 1 1 0 0",                                       \
-        "blocks." l ".local.edge.weight 2 8 2 0 decay", "blocks." l ".local.up.weight 2 8 8 0 decay",                  \
-        "blocks." l ".local.up.bias 1 8 0 0", "blocks." l ".local.down.weight 2 8 8 0 decay",                          \
-        "blocks." l ".local.down.bias 1 8 0 0", "blocks." l ".norm2.weight 1 8 0 0", "blocks." l ".norm2.bias 1 8 0 0", \
+    "blocks." l ".norm1.weight 1 8 0 0", "blocks." l ".norm1.bias 1 8 0 0",                                            \
+        "blocks." l ".attention.qkv.weight 2 24 8 0 decay", "blocks." l ".attention.qkv.bias 1 24 0 0",                \
+        "blocks." l ".attention.out.weight 2 8 8 0 decay", "blocks." l ".attention.out.bias 1 8 0 0",                  \
+        "blocks." l ".attention.table 2 2 4 0", "blocks." l ".attention.path 3 3 2 2",                                 \
+        "blocks." l ".local.eps 1 1 0 0", "blocks." l ".local.edge.weight 2 8 2 0 decay",                              \
+        "blocks." l ".local.up.weight 2 8 8 0 decay", "blocks." l ".local.up.bias 1 8 0 0",                            \
+        "blocks." l ".local.down.weight 2 8 8 0 decay", "blocks." l ".local.down.bias 1 8 0 0",                        \
+        "blocks." l ".norm2.weight 1 8 0 0", "blocks." l ".norm2.bias 1 8 0 0",                                        \
         "blocks." l ".ffn.up.weight 2 12 8 0 decay", "blocks." l ".ffn.up.bias 1 12 0 0",                              \
         "blocks." l ".ffn.down.weight 2 8 12 0 decay", "blocks." l ".ffn.down.bias 1 8 0 0"
-        BLOCK("0"), BLOCK("1"),
-        "head.norm.weight 1 8 0 0", "head.norm.bias 1 8 0 0", "head.weight 2 5 8 0 decay", "head.bias 1 5 0 0", NULL};
+                                           BLOCK("0"),
+                                           BLOCK("1"),
+                                           "head.norm.weight 1 8 0 0",
+                                           "head.norm.bias 1 8 0 0",
+                                           "head.weight 2 5 8 0 decay",
+                                           "head.bias 1 5 0 0",
+                                           NULL};
     mg_model *model = make(&full);
     check_list(model, expected);
     mg_model_destroy(model);
@@ -64,12 +84,18 @@ static void names_and_shapes(void **state)
 static void absent_when_empty(void **state)
 {
     (void)state;
-    static const char *const expected[] = {
-        "embedding.degree 2 3 4 0", "blocks.0.norm1.weight 1 4 0 0", "blocks.0.norm1.bias 1 4 0 0",
-        "blocks.0.local.weight 2 16 4 0 decay", "blocks.0.local.bias 1 16 0 0", "head.norm.weight 1 4 0 0",
-        "head.norm.bias 1 4 0 0", "head.weight 2 1 4 0 decay", "head.bias 1 1 0 0", NULL};
-    mg_model *model = make(&(mg_model_desc){.kind = MG_MODEL_GPS, .outputs = 1, .layers = 1, .hidden = 4,
-                                            .local = MG_MODEL_LOCAL_GATEDGCN, .degree = 3});
+    static const char *const expected[] = {"embedding.degree 2 3 4 0",
+                                           "blocks.0.norm1.weight 1 4 0 0",
+                                           "blocks.0.norm1.bias 1 4 0 0",
+                                           "blocks.0.local.weight 2 16 4 0 decay",
+                                           "blocks.0.local.bias 1 16 0 0",
+                                           "head.norm.weight 1 4 0 0",
+                                           "head.norm.bias 1 4 0 0",
+                                           "head.weight 2 1 4 0 decay",
+                                           "head.bias 1 1 0 0",
+                                           NULL};
+    mg_model *model = make(&(mg_model_desc){
+        .kind = MG_MODEL_GPS, .outputs = 1, .layers = 1, .hidden = 4, .local = MG_MODEL_LOCAL_GATEDGCN, .degree = 3});
     check_list(model, expected);
     mg_model_destroy(model);
 }
@@ -95,7 +121,8 @@ static void initial_values(void **state)
     mg_model_initialise(model, values, 7);
     for (int64_t k = 0; k < count; k++) {
         double bound = 0, most = 0, sum = 0, n = (double)(list[k].end - list[k].begin);
-        int fixed = !list[k].decay && strcmp(list[k].name, "embedding.degree") && strcmp(list[k].name, "embedding.virtual");
+        int fixed =
+            !list[k].decay && strcmp(list[k].name, "embedding.degree") && strcmp(list[k].name, "embedding.virtual");
         for (int64_t i = list[k].begin; i < list[k].end; i++) {
             most = fmax(most, fabs(values[i]));
             sum += values[i];
@@ -213,8 +240,9 @@ static void wrong_descriptions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_shapes),       cmocka_unit_test(absent_when_empty), cmocka_unit_test(initial_values),
-        cmocka_unit_test(initial_values_by_name), cmocka_unit_test(wrong_descriptions),
+        cmocka_unit_test(names_and_shapes),   cmocka_unit_test(absent_when_empty),
+        cmocka_unit_test(initial_values),     cmocka_unit_test(initial_values_by_name),
+        cmocka_unit_test(wrong_descriptions),
     };
     return cmocka_run_group_tests_name("parameters", tests, NULL, NULL);
 }

@@ -6,12 +6,28 @@ static const int64_t large[] = {40, 1, 22, 0}, small[] = {9, 3, 0}, none[] = {0}
 
 static problem_setup setup_of(const int64_t *nodes, mg_model_local local, int virtual_token)
 {
-    return (problem_setup){
-        .desc = {.kind = MG_MODEL_GPS, .inputs = 6, .edge_inputs = 2, .outputs = 3, .layers = 2, .hidden = 12, .heads = 3,
-                 .ffn = 10, .local = local, .codes = 5, .path_steps = 2, .degree = 5, .dropout = 0.3f,
-                 .attention_dropout = 0.3f, .input_dropout = 0.2f, .virtual_token = virtual_token,
-                 .readout = virtual_token ? MG_MODEL_VIRTUAL : MG_MODEL_NODES},
-        .map = MAP_NEAR_BIAS, .hops = 2, .nodes = nodes, .degree = 3, .seed = 70};
+    return (problem_setup){.desc = {.kind = MG_MODEL_GPS,
+                                    .inputs = 6,
+                                    .edge_inputs = 2,
+                                    .outputs = 3,
+                                    .layers = 2,
+                                    .hidden = 12,
+                                    .heads = 3,
+                                    .ffn = 10,
+                                    .local = local,
+                                    .codes = 5,
+                                    .path_steps = 2,
+                                    .degree = 5,
+                                    .dropout = 0.3f,
+                                    .attention_dropout = 0.3f,
+                                    .input_dropout = 0.2f,
+                                    .virtual_token = virtual_token,
+                                    .readout = virtual_token ? MG_MODEL_VIRTUAL : MG_MODEL_NODES},
+                           .map = MAP_NEAR_BIAS,
+                           .hops = 2,
+                           .nodes = nodes,
+                           .degree = 3,
+                           .seed = 70};
 }
 
 static const mg_model_step step = {.training = 1, .seed = 3, .step = 1, .threads = 2};
@@ -54,7 +70,8 @@ static void without_training(void **state)
     problem_setup setup = setup_of(large, MG_MODEL_LOCAL_GATEDGCN, 1);
     problem *p = problem_create(&setup);
     mg_model_step still = {.threads = 1};
-    int64_t outputs = p->rows * 3, floats = mg_model_parameter_count(p->model), size = p->batch.tokens * setup.desc.hidden;
+    int64_t outputs = p->rows * 3, floats = mg_model_parameter_count(p->model),
+            size = p->batch.tokens * setup.desc.hidden;
     float *a = calloc((size_t)outputs, sizeof *a), *b = calloc((size_t)outputs, sizeof *b);
     double *wide = malloc((size_t)floats * sizeof *wide), *unused = malloc((size_t)outputs * sizeof *unused);
     double *expected = malloc((size_t)size * sizeof *expected);
@@ -191,8 +208,8 @@ static void loss_without_memory(void **state)
     float outputs[64] = {0};
     int32_t labels[64] = {0};
     mg_model_set_memory_hook(refuse_all);
-    int status = mg_model_loss_sum(&loss, &weight, NULL, p->model, MG_MODEL_CROSS_ENTROPY, outputs, NULL, 2, labels, NULL,
-                                   NULL, 1);
+    int status = mg_model_loss_sum(&loss, &weight, NULL, p->model, MG_MODEL_CROSS_ENTROPY, outputs, NULL, 2, labels,
+                                   NULL, NULL, 1);
     mg_model_set_memory_hook(NULL);
     assert_int_equal(status, -ENOMEM);
     problem_destroy(p);
@@ -211,13 +228,15 @@ static void memory_of_graphormer(void **state)
     (void)state;
     enum { TOKENS = 11758 };
     mg_model *model;
-    mg_model_desc desc = {.kind = MG_MODEL_GRAPHORMER, .degree = 64, .outputs = 2, .layers = 4, .hidden = 64, .heads = 8,
-                          .ffn = 128};
+    mg_model_desc desc = {
+        .kind = MG_MODEL_GRAPHORMER, .degree = 64, .outputs = 2, .layers = 4, .hidden = 64, .heads = 8, .ffn = 128};
     assert_int_equal(mg_model_create(&model, &desc), 0);
     mg_attn_plan *plan;
-    assert_int_equal(mg_attn_plan_create(&plan, &(mg_attn_map){.kind = MG_ATTN_NONE, .queries = TOKENS, .keys = TOKENS}), 0);
+    assert_int_equal(
+        mg_attn_plan_create(&plan, &(mg_attn_map){.kind = MG_ATTN_NONE, .queries = TOKENS, .keys = TOKENS}), 0);
     int32_t *degrees = calloc(TOKENS, sizeof *degrees);
-    mg_model_batch batch = {.tokens = TOKENS, .graphs = 1, .segments = (int64_t[]){0, TOKENS}, .degrees = degrees, .plan = plan};
+    mg_model_batch batch = {
+        .tokens = TOKENS, .graphs = 1, .segments = (int64_t[]){0, TOKENS}, .degrees = degrees, .plan = plan};
     mg_model_pass *pass;
     used = 0;
     mg_model_set_memory_hook(count_bytes);
@@ -345,10 +364,17 @@ static void wrong_passes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reused),           cmocka_unit_test(without_training),    cmocka_unit_test(accumulated),
-        cmocka_unit_test(empty_batch),      cmocka_unit_test(graph_without_nodes), cmocka_unit_test(every_allocation),
-        cmocka_unit_test(loss_without_memory), cmocka_unit_test(memory_of_graphormer), cmocka_unit_test(wrong_batches),
-        cmocka_unit_test(wrong_plans),      cmocka_unit_test(wrong_passes),
+        cmocka_unit_test(reused),
+        cmocka_unit_test(without_training),
+        cmocka_unit_test(accumulated),
+        cmocka_unit_test(empty_batch),
+        cmocka_unit_test(graph_without_nodes),
+        cmocka_unit_test(every_allocation),
+        cmocka_unit_test(loss_without_memory),
+        cmocka_unit_test(memory_of_graphormer),
+        cmocka_unit_test(wrong_batches),
+        cmocka_unit_test(wrong_plans),
+        cmocka_unit_test(wrong_passes),
     };
     return cmocka_run_group_tests_name("passes", tests, NULL, NULL);
 }

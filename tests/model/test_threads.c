@@ -1,17 +1,33 @@
-/* Equal bytes for any number of threads, on enough tokens for many chunks, groups and ranges; and the gradients of such a
- * size against fp64 along random directions. */
+/* Equal bytes for any number of threads, on enough tokens for many chunks, groups and ranges; and the gradients of such
+ * a size against fp64 along random directions. */
 #include "model/problem.h"
 #include "support/test.h"
 
-static const int64_t large[] = {700, 1, 37, 600, 0}, medium[] = {330, 1, 9, 0};
+static const int64_t large[] = {420, 1, 37, 290, 0}, medium[] = {262, 1, 9, 0};
 
 static problem_setup setup_of(mg_model_kind kind, mg_model_local local, const int64_t *nodes)
 {
-    return (problem_setup){
-        .desc = {.kind = kind, .inputs = 21, .edge_inputs = 2, .outputs = 3, .layers = 2, .hidden = 20, .heads = 2,
-                 .ffn = 36, .local = local, .degree = 6, .laplacian = 3, .dropout = 0.2f, .attention_dropout = 0.1f,
-                 .input_dropout = 0.1f, .codes = 4},
-        .map = MAP_NEAR_MASK, .hops = 1, .nodes = nodes, .degree = 5, .directed = 1, .seed = 30 + (uint64_t)local};
+    return (problem_setup){.desc = {.kind = kind,
+                                    .inputs = 21,
+                                    .edge_inputs = 2,
+                                    .outputs = 3,
+                                    .layers = 2,
+                                    .hidden = 20,
+                                    .heads = 2,
+                                    .ffn = 36,
+                                    .local = local,
+                                    .degree = 6,
+                                    .laplacian = 3,
+                                    .dropout = 0.2f,
+                                    .attention_dropout = 0.1f,
+                                    .input_dropout = 0.1f,
+                                    .codes = 4},
+                           .map = MAP_NEAR_MASK,
+                           .hops = 1,
+                           .nodes = nodes,
+                           .degree = 5,
+                           .directed = 1,
+                           .seed = 30 + (uint64_t)local};
 }
 
 typedef struct result {

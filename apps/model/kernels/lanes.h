@@ -1,4 +1,5 @@
-/* Vectors of the instruction set a kernel source is compiled for: 16, 8 or 4 lanes. Only kernel sources include this. */
+/* Vectors of the instruction set a kernel source is compiled for: 16, 8 or 4 lanes. Only kernel sources include this.
+ */
 #ifndef MG_MODEL_LANES_H
 #define MG_MODEL_LANES_H
 #include <stdint.h>
@@ -9,7 +10,7 @@
 
 #define INLINE static inline __attribute__((always_inline, unused))
 #if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL /* it does so by itself; told to, with sanitizers, it takes minutes */
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
@@ -40,17 +41,14 @@ INLINE void store(float *p, vec x) { memcpy(p, &x, sizeof x); }
 
 INLINE vec choose(ivec yes, vec a, vec b) { return (vec)((yes & (ivec)a) | (~yes & (ivec)b)); }
 
-/* larger(a, b) and smaller(a, b): b where either is NaN. load_part and store_part: the first n lanes, 0 < n < LANES; load_part
- * makes the others 0. positive(x): 0 where x <= 0, NaN stays. where_positive(by, x): x where by is, else 0. reciprocal:
- * relative error below 1.2e-7 for 1 <= x < 2^126. */
+/* larger(a, b) and smaller(a, b): b where either is NaN. load_part and store_part: the first n lanes, 0 < n < LANES;
+ * load_part makes the others 0. positive(x): 0 where x <= 0, NaN stays. where_positive(by, x): x where by is, else 0.
+ * reciprocal: relative error below 1.2e-7 for 1 <= x < 2^126. */
 #if defined(__AVX512F__)
 INLINE vec larger(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vec smaller(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vec load_part(const float *p, int64_t n) { return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
-INLINE void store_part(float *p, vec x, int64_t n)
-{
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
-}
+INLINE void store_part(float *p, vec x, int64_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x); }
 INLINE vec where_positive(vec by, vec x)
 {
     return (vec)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)by, _mm512_setzero_ps(), _CMP_NLE_UQ), (__m512)x);
@@ -114,9 +112,9 @@ INLINE float total(vec x)
     return a[0];
 }
 
-/* exp(x): relative error below 2e-7; x is first brought into [-87.3, 88.3], so results stay normal and finite; NaN stays NaN.
- * n = round(x / ln 2) comes out of the low bits of x / ln 2 + 1.5 * 2^23; f = x - n ln 2 in two parts; e^f by a polynomial
- * of degree 6 (its own error 1.1e-8); times 2^n. */
+/* exp(x): relative error below 2e-7; x is first brought into [-87.3, 88.3], so results stay normal and finite; NaN
+ * stays NaN. n = round(x / ln 2) comes out of the low bits of x / ln 2 + 1.5 * 2^23; f = x - n ln 2 in two parts; e^f
+ * by a polynomial of degree 6 (its own error 1.1e-8); times 2^n. */
 INLINE vec exponential(vec x)
 {
     const vec magic = splat(12582912.f);

@@ -1,5 +1,6 @@
-/* Kernels on lists of neighbours. Each works on one row and `blocks` vectors of columns at a time, whose sums stay in registers
- * while the list runs by; what an edge needs (projection of its features, gate) is made again and never stored. */
+/* Kernels on lists of neighbours. Each works on one row and `blocks` vectors of columns at a time, whose sums stay in
+ * registers while the list runs by; what an edge needs (projection of its features, gate) is made again and never
+ * stored. */
 #include "../kernels.h"
 #include "lanes.h"
 
@@ -7,10 +8,10 @@
 #define BY_COLUMNS(columns, most, call)                                                                                \
     do {                                                                                                               \
         int64_t c = 0;                                                                                                 \
-        for (; (columns) - c >= (most) * LANES; c += (most) * LANES)                                                   \
-            call(c, (most) * LANES, most);                                                                             \
+        for (; (columns)-c >= (most)*LANES; c += (most)*LANES)                                                         \
+            call(c, (most)*LANES, most);                                                                               \
         for (; c < (columns); c += LANES)                                                                              \
-            call(c, (columns) - c, 1);                                                                                 \
+            call(c, (columns)-c, 1);                                                                                   \
     } while (0)
 
 INLINE const float *features_of(const mg_model_lists *lists, int64_t entry)
@@ -25,8 +26,8 @@ INLINE void add_features(vec *x, const mg_model_lists *lists, const float *featu
 {
     for (int64_t f = 0; f < lists->feature_count; f++)
         UNROLL
-        for (int b = 0; b < blocks; b++)
-            x[b] += features[f] * load_some(lists->weight + f * columns + c + b * LANES, n - b * LANES);
+    for (int b = 0; b < blocks; b++)
+        x[b] += features[f] * load_some(lists->weight + f * columns + c + b * LANES, n - b * LANES);
 }
 
 /* dWe += d e^T */
@@ -35,10 +36,10 @@ INLINE void add_weight_gradient(float *dweight, const vec *d, const mg_model_lis
 {
     for (int64_t f = 0; f < lists->feature_count; f++)
         UNROLL
-        for (int b = 0; b < blocks; b++) {
-            float *to = dweight + f * columns + c + b * LANES;
-            store_some(to, load_some(to, n - b * LANES) + features[f] * d[b], n - b * LANES);
-        }
+    for (int b = 0; b < blocks; b++) {
+        float *to = dweight + f * columns + c + b * LANES;
+        store_some(to, load_some(to, n - b * LANES) + features[f] * d[b], n - b * LANES);
+    }
 }
 
 /* --- gcn --- */
@@ -109,7 +110,8 @@ static void gine(float *u, const float *h, float self, const mg_model_lists *lis
 }
 
 INLINE vec gine_backward_block(float *dh, float *dweight, const float *du, const float *h, float self,
-                               const mg_model_lists *lists, int64_t j, int64_t columns, int64_t c, int64_t n, int blocks)
+                               const mg_model_lists *lists, int64_t j, int64_t columns, int64_t c, int64_t n,
+                               int blocks)
 {
     vec sum[4], own[4], d[4], message[4], along = splat(0);
     UNROLL
@@ -144,8 +146,7 @@ static float gine_backward(float *dh, float *dweight, const float *du, const flo
                            const mg_model_lists *lists, int64_t begin, int64_t end, int64_t columns)
 {
     vec along = splat(0);
-#define CALL(c, n, blocks)                                                                                             \
-    along += gine_backward_block(dh, dweight, du, h, self, lists, j, columns, c, n, blocks)
+#define CALL(c, n, blocks) along += gine_backward_block(dh, dweight, du, h, self, lists, j, columns, c, n, blocks)
     for (int64_t j = begin; j < end; j++)
         BY_COLUMNS(columns, 4, CALL);
 #undef CALL
@@ -204,8 +205,8 @@ static void gated(float *y, const float *abuv, const mg_model_lists *lists, int6
 #undef CALL
 }
 
-/* With N = sum g V, D = sum g + floor, q = N / D, w = dy / D:  dA = sum w (V - q) g (1 - g) = w (sum V g (1 - g) - q sum g (1 - g)),
- * so that one run over the list is enough. */
+/* With N = sum g V, D = sum g + floor, q = N / D, w = dy / D:  dA = sum w (V - q) g (1 - g) = w (sum V g (1 - g) - q
+ * sum g (1 - g)), so that one run over the list is enough. */
 INLINE void gated_rows_block(float *dabuv, float *w, float *q, const float *dy, const float *abuv,
                              const mg_model_lists *lists, int64_t i, int64_t columns, int64_t c, int64_t n, int blocks)
 {

@@ -47,7 +47,7 @@ static void norm_rows(float *y, const float *x, const float *weight, const float
 
 /* With n = the normal row and g = dy * weight: dx = scale (g - mean(g) - n mean(g n)). */
 static void norm_rows_backward(float *dx, float *dweight, float *dbias, const float *dy, const float *x,
-                           const float *weight, int64_t rows, int64_t columns)
+                               const float *weight, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++, x += columns, dx += columns, dy += columns) {
         statistics s = row_statistics(x, columns);
@@ -190,23 +190,37 @@ static float softmax_row(float *p, float *most, const float *x, int64_t count)
 #if defined(__AVX512F__)
 enum { COUNTERS = 8 };
 typedef uint64_t wide __attribute__((vector_size(64)));
+#define LOW_LANES 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_LANES 4, 12, 5, 13, 6, 14, 7, 15
 INLINE wide multiply(wide x, uint32_t by) { return (wide)_mm512_mul_epu32((__m512i)x, _mm512_set1_epi64((int64_t)by)); }
 #elif defined(__AVX2__)
 enum { COUNTERS = 4 };
 typedef uint64_t wide __attribute__((vector_size(32)));
-INLINE wide multiply(wide x, uint32_t by) { return (wide)_mm256_mul_epu32((__m256i)x, _mm256_set1_epi64x((int64_t)by)); }
+#define LOW_LANES 0, 4, 1, 5
+#define HIGH_LANES 2, 6, 3, 7
+INLINE wide multiply(wide x, uint32_t by)
+{
+    return (wide)_mm256_mul_epu32((__m256i)x, _mm256_set1_epi64x((int64_t)by));
+}
 #else
 enum { COUNTERS = 2 };
 typedef uint64_t wide __attribute__((vector_size(16)));
+#define LOW_LANES 0, 2
+#define HIGH_LANES 1, 3
+#if defined(__SSE2__)
+INLINE wide multiply(wide x, uint32_t by) { return (wide)_mm_mul_epu32((__m128i)x, _mm_set1_epi64x((int64_t)by)); }
+#else
 INLINE wide multiply(wide x, uint32_t by) { return (x & 0xFFFFFFFFu) * by; }
 #endif
+#endif
 
-/* Philox 4x32-10 (libattn/src/philox.h) of QUADS counters {ids, quads, site, step}; words[4 i + word]. */
+/* Little-endian. Philox 4x32-10 (libattn/src/philox.h) of QUADS counters {ids, quads, site, step}; words[4 i + word].
+ */
 enum { QUADS = 16, PARTS = QUADS / COUNTERS };
 INLINE void philox(uint32_t words[4 * QUADS], const uint32_t ids[QUADS], const uint32_t quads[QUADS],
                    const mg_model_mask *mask)
 {
-    uint64_t x[4][QUADS];
+    uint64_t x[2][QUADS];
     wide x0[PARTS], x1[PARTS], x2[PARTS], x3[PARTS];
     for (int i = 0; i < QUADS; i++) {
         x[0][i] = ids[i];
@@ -231,15 +245,13 @@ INLINE void philox(uint32_t words[4 * QUADS], const uint32_t ids[QUADS], const u
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    memcpy(x[0], x0, sizeof x0);
-    memcpy(x[1], x1, sizeof x1);
-    memcpy(x[2], x2, sizeof x2);
-    memcpy(x[3], x3, sizeof x3);
-    for (int i = 0; i < QUADS; i++) {
-        words[4 * i] = (uint32_t)x[0][i];
-        words[4 * i + 1] = (uint32_t)x[1][i];
-        words[4 * i + 2] = (uint32_t)x[2][i];
-        words[4 * i + 3] = (uint32_t)x[3][i];
+    UNROLL
+    for (int p = 0; p < PARTS; p++) {
+        wide first = (x0[p] & 0xFFFFFFFFu) | x1[p] << 32, last = (x2[p] & 0xFFFFFFFFu) | x3[p] << 32;
+        wide low = __builtin_shufflevector(first, last, LOW_LANES);
+        wide high = __builtin_shufflevector(first, last, HIGH_LANES);
+        memcpy(words + 4 * COUNTERS * p, &low, sizeof low);
+        memcpy(words + 4 * COUNTERS * p + 2 * COUNTERS, &high, sizeof high);
     }
 }
 
@@ -252,7 +264,8 @@ INLINE void drop(float *restrict y, const uint32_t *restrict words, int64_t coun
 }
 
 /* As many rows at a time as 16 quads hold; of longer rows 64 columns at a time. */
-static void dropout(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns, const mg_model_mask *mask)
+static void dropout(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
+                    const mg_model_mask *mask)
 {
     uint32_t words[4 * QUADS], id[QUADS], quad[QUADS], row_of[QUADS], quad_of[QUADS];
     int64_t row_quads = (columns + 3) / 4, width = row_quads < QUADS ? row_quads : QUADS;
@@ -263,14 +276,22 @@ static void dropout(float *y, const uint32_t *ids, int64_t rows, int64_t first, 
     }
     for (int64_t i = 0; i < rows; i += at_once)
         for (int64_t c = 0; c < columns; c += 4 * width) {
-            int64_t some = rows - i < at_once ? rows - i : at_once, n = columns - c < 4 * width ? columns - c : 4 * width;
-            for (int q = 0; q < QUADS; q++) {
-                id[q] = ids[i + (row_of[q] < some ? row_of[q] : 0)];
+            int64_t some = rows - i < at_once ? rows - i : at_once,
+                    n = columns - c < 4 * width ? columns - c : 4 * width;
+            for (int q = 0; q < QUADS; q++)
                 quad[q] = quad_of[q] + (uint32_t)(c / 4);
-            }
+            if (at_once == 1)
+                for (int q = 0; q < QUADS; q++)
+                    id[q] = ids[i];
+            else
+                for (int q = 0; q < QUADS; q++)
+                    id[q] = ids[i + (row_of[q] < some ? row_of[q] : 0)];
             philox(words, id, quad, mask);
-            for (int64_t row = 0; row < some; row++)
-                drop(y + (i + row) * columns + c, words + 4 * row * width, n, mask);
+            if (n == 4 * QUADS)
+                drop(y + i * columns + c, words, 4 * QUADS, mask);
+            else
+                for (int64_t row = 0; row < some; row++)
+                    drop(y + (i + row) * columns + c, words + 4 * row * width, n, mask);
         }
 }
 
