@@ -6,8 +6,7 @@
 
 typedef struct operand {
     const float *data;
-    int64_t columns, first; /* of all, first of this tile */
-    int64_t stride;
+    int64_t stride; /* of rows */
 } operand;
 
 /* Columns [first, first + n) of rows [begin, begin + rows) of an input, dropped out and without virtual tokens. */
@@ -28,11 +27,11 @@ static operand next_tile(const run *r, scratch *s, const float *input, int64_t c
 {
     if (!r->model->desc.virtual_token && !(dropped && mg_model_drops(r, SITE_INPUT))) {
         *n = columns;
-        return (operand){.data = input + begin * columns, .stride = columns};
+        return (operand){input + begin * columns, columns};
     }
     *n = columns - first < INPUT_TILE ? columns - first : INPUT_TILE;
     copy_tile(r, s, input, columns, first, *n, begin, rows, dropped && mg_model_drops(r, SITE_INPUT));
-    return (operand){.data = s->input, .stride = *n};
+    return (operand){s->input, *n};
 }
 
 /* x += input W^T */
