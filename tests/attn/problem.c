@@ -351,12 +351,10 @@ static void backward(result *r, const problem *p, const mg_attn_plan *plan, mg_a
     free(dvalues);
 }
 
-void problem_run(result *r, const problem *p, const char *backend, int threads)
+void problem_run_on(result *r, const problem *p, const mg_attn_plan *plan, const mg_attn_map *map, const char *backend,
+                    int threads)
 {
     int64_t nq = plan_queries(p), nk = plan_keys(p), h = p->heads;
-    mg_attn_map map;
-    encoded *e = map_encode(&map, p);
-    mg_attn_plan *plan = plan_make(&map, backend);
     mg_attn_call call = {.heads = p->heads,
                          .dim = p->dim,
                          .value_dim = p->value_dim,
@@ -368,17 +366,25 @@ void problem_run(result *r, const problem *p, const char *backend, int threads)
     inputs in = {0};
     *r = (result){.count = {nq * h * p->value_dim, h * nq, nq * h * p->dim, nk * h * p->dim, nk * h * p->value_dim,
                             h * p->codes, h * p->queries * p->keys, h * nk}};
-    fill_call(&call, &in, p, &map);
+    fill_call(&call, &in, p, map);
     forward(r, p, plan, &call, backend);
-    backward(r, p, plan, &call, &map, backend);
-    mg_attn_plan_destroy(plan);
+    backward(r, p, plan, &call, map, backend);
     free_inputs(&in);
-    map_free(e);
     for (int which = DQ; which < RESULTS; which++)
         if (!asked(p, which)) {
             free(r->of[which]);
             r->of[which] = NULL;
         }
+}
+
+void problem_run(result *r, const problem *p, const char *backend, int threads)
+{
+    mg_attn_map map;
+    encoded *e = map_encode(&map, p);
+    mg_attn_plan *plan = plan_make(&map, backend);
+    problem_run_on(r, p, plan, &map, backend, threads);
+    mg_attn_plan_destroy(plan);
+    map_free(e);
 }
 
 void result_free(result *r)

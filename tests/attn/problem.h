@@ -75,6 +75,9 @@ void problem_free(problem *p);
    output, or past the workspace, fails the test. threads 0: 1. */
 void problem_run(result *r, const problem *p, const char *backend, int threads);
 void result_free(result *r);
+/* The same on a plan of this problem and its map that is there already; from any thread. */
+void problem_run_on(result *r, const problem *p, const mg_attn_plan *plan, const mg_attn_map *map, const char *backend,
+                    int threads);
 
 /* The plan of a problem alone; its arrays live in *map until map_free. */
 typedef struct encoded encoded;

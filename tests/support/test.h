@@ -32,6 +32,10 @@ void test_fill(float *values, int64_t count, uint64_t seed, float scale);
 int64_t test_every_allocation_fails(void (*set_memory_hook)(int (*hook)(int64_t bytes)), int (*work)(void *context),
                                     void *context);
 
+/* work(context, t) for t in 0..count-1, each on a thread of its own, all let go at once; returns when all are done. A check
+   that fails on one of them ends the program. */
+void test_at_once(int count, void (*work)(void *context, int thread), void *context);
+
 /* Path of a file below the real data (MEGAGRAPH_DATA); skips the running test where it is not there. Static buffer. */
 const char *test_data(const char *name);
 #endif
