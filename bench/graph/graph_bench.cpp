@@ -46,14 +46,20 @@ bytes_pointer buffer(int64_t bytes)
     return block;
 }
 
-// Reads a graph once; nullptr, and the benchmark is skipped, where the file is not there.
+int open_dataset(mg_dataset **out, const std::string &name)
+{
+    const char *folder = std::getenv("MEGAGRAPH_DATA");
+    mg_dataset_desc desc = {};
+    if (name == "sbm")
+        return mg_dataset_generate_sbm(out, 4096, 8, 6, 2, 1, 1, 1);
+    return mg_dataset_open(out, ((folder ? std::string(folder) + "/" : "") + name).c_str(), &desc);
+}
+
+// Reads or makes a graph once; nullptr, and the benchmark is skipped, where the file is not there.
 const mg_graph *load(benchmark::State &state, const std::string &name)
 {
     static std::map<std::string, mg_dataset *> loaded;
-    const char *folder = std::getenv("MEGAGRAPH_DATA");
-    std::string path = (folder ? std::string(folder) + "/" : "") + name;
-    mg_dataset_desc desc = {};
-    if (!loaded.count(name) && mg_dataset_open(&loaded[name], path.c_str(), &desc)) {
+    if (!loaded.count(name) && open_dataset(&loaded[name], name)) {
         loaded.erase(name);
         state.SkipWithError(mg_graph_last_error());
         return nullptr;
@@ -215,6 +221,9 @@ void partition(benchmark::State &state, const char *name)
 #define CASE(function, name, ...)                                                                                      \
     BENCHMARK_CAPTURE(function, name, __VA_ARGS__)->Unit(benchmark::kMillisecond)->UseRealTime()
 
+CASE(stream, sbm, "sbm", MG_GRAPH_ORDER_GIVEN)->Arg(3); // those of sbm need no file
+CASE(near, sbm, "sbm")->Arg(2);
+CASE(dense, sbm, "sbm")->Arg(3);
 CASE(stream, debian_as_given, "debian.npz", MG_GRAPH_ORDER_GIVEN)->Arg(3)->Arg(5)->Arg(8);
 CASE(stream, debian_in_order, "debian.npz", MG_GRAPH_ORDER_LANDMARK)->Arg(3)->Arg(5)->Arg(8);
 CASE(queue_per_node, debian, "debian.npz")->Arg(3)->Arg(5);
