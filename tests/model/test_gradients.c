@@ -2,7 +2,7 @@
 #include "model/problem.h"
 #include "support/test.h"
 
-static const int64_t packed[] = {5, 1, 4, 0};
+static const int64_t packed[] = {5, 1, 4, 0}, chained[] = {9, 1, 4, 0};
 static const mg_model_step dropping = {.training = 1, .seed = 0x123456789abcdefu, .step = 5, .threads = 1};
 static const mg_model_step plain = {.training = 1, .threads = 1};
 
@@ -50,9 +50,21 @@ static void check_gradients(const problem *p, const mg_model_step *step, const f
     free(expected);
 }
 
+static void check_path_lengths(const problem *p)
+{
+    int64_t longest = 0;
+    for (int64_t k = 0; k < p->batch.paths->pairs; k++)
+        longest = longest > p->batch.paths->starts[k + 1] - p->batch.paths->starts[k]
+                      ? longest
+                      : p->batch.paths->starts[k + 1] - p->batch.paths->starts[k];
+    assert_int_equal(longest, p->setup.desc.path_steps);
+}
+
 static void check(const problem_setup *setup, const mg_model_step *step, int with_gradients)
 {
     problem *p = problem_create(setup);
+    if (setup->desc.path_steps)
+        check_path_lengths(p);
     double *wide = widened(p);
     float *outputs = calloc((size_t)(p->rows * setup->desc.outputs) + 1, sizeof *outputs);
     float *gradients = calloc((size_t)mg_model_parameter_count(p->model), sizeof *gradients);
@@ -113,7 +125,7 @@ static void graphormer_of_graphs(void **state)
                                          .readout = MG_MODEL_VIRTUAL},
                                 .map = MAP_NEAR_BIAS,
                                 .hops = 2,
-                                .nodes = packed,
+                                .nodes = chained,
                                 .degree = 2,
                                 .seed = 2});
 }

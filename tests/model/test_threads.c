@@ -125,6 +125,17 @@ static void local_threads(void **state)
     }
 }
 
+/* Products so long that oneDNN could split their sums over threads. */
+static void long_products(void **state)
+{
+    (void)state;
+    problem_setup setup = setup_of(MG_MODEL_GT, MG_MODEL_LOCAL_NONE, (const int64_t[]){290, 0});
+    setup.desc.inputs = 6000;
+    setup.desc.input_dropout = 0;
+    setup.desc.layers = 1;
+    check_threads(&setup);
+}
+
 static void many_chunks(void **state)
 {
     (void)state;
@@ -138,10 +149,8 @@ static void many_chunks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(graphormer_threads),
-        cmocka_unit_test(gt_threads),
-        cmocka_unit_test(local_threads),
-        cmocka_unit_test(many_chunks),
+        cmocka_unit_test(graphormer_threads), cmocka_unit_test(gt_threads),  cmocka_unit_test(local_threads),
+        cmocka_unit_test(long_products),      cmocka_unit_test(many_chunks),
     };
     return cmocka_run_group_tests_name("threads and chunks", tests, NULL, NULL);
 }
