@@ -23,8 +23,8 @@ static int refuse_flag(const mg_command *command, const char *name)
         names[count] = command->flags[count].name;
     if (!count)
         return fail(-EINVAL, "%s: takes no flag, '%.60s' is given", command->name, name);
-    return fail(-EINVAL, "%s: '%.60s' is no flag; the nearest is %s (megagraph %s --help lists all)", command->name, name,
-                mg_options_nearest_word(name, names, count), command->name);
+    return fail(-EINVAL, "%s: '%.60s' is no flag; the nearest is %s (megagraph %s --help lists all)", command->name,
+                name, mg_options_nearest_word(name, names, count), command->name);
 }
 
 static int add(mg_arguments *out, const mg_flag *flag, const char *value)
@@ -69,8 +69,8 @@ int mg_arguments_parse(mg_arguments *out, const mg_command *command, int count, 
         if (arguments[at][0] == '-' && arguments[at][1])
             status = take_flag(out, count, arguments, &at);
         else if (out->word_count == command->words)
-            status = fail(-EINVAL, "%s: '%.60s' is one word too many; usage: megagraph %s %s", command->name, arguments[at],
-                          command->name, command->usage);
+            status = fail(-EINVAL, "%s: '%.60s' is one word too many; usage: megagraph %s %s", command->name,
+                          arguments[at], command->name, command->usage);
         else
             out->words[out->word_count++] = arguments[at++];
     }
@@ -85,8 +85,8 @@ const char *mg_arguments_value(const mg_arguments *arguments, const char *flag)
     return NULL;
 }
 
-int mg_arguments_integer(int64_t *value, const mg_arguments *arguments, const char *flag, int64_t standard, int64_t least,
-                         int64_t most)
+int mg_arguments_integer(int64_t *value, const mg_arguments *arguments, const char *flag, int64_t standard,
+                         int64_t least, int64_t most)
 {
     const char *text = mg_arguments_value(arguments, flag);
     char *end;
@@ -96,12 +96,13 @@ int mg_arguments_integer(int64_t *value, const mg_arguments *arguments, const ch
     errno = 0;
     *value = strtoll(text, &end, 10);
     if (end == text || *end || errno || *value < least || *value > most)
-        return fail(-EINVAL, "%s: %s is '%.60s': a whole number from %lld to %lld is expected", arguments->command->name, flag,
-                    text, (long long)least, (long long)most);
+        return fail(-EINVAL, "%s: %s is '%.60s': a whole number from %lld to %lld is expected",
+                    arguments->command->name, flag, text, (long long)least, (long long)most);
     return 0;
 }
 
-int mg_arguments_real(double *value, const mg_arguments *arguments, const char *flag, double standard, double least, double most)
+int mg_arguments_real(double *value, const mg_arguments *arguments, const char *flag, double standard, double least,
+                      double most)
 {
     const char *text = mg_arguments_value(arguments, flag);
     char *end;
@@ -110,8 +111,8 @@ int mg_arguments_real(double *value, const mg_arguments *arguments, const char *
         return 0;
     *value = strtod(text, &end);
     if (end == text || *end || !(*value >= least && *value <= most))
-        return fail(-EINVAL, "%s: %s is '%.60s': a number from %g to %g is expected", arguments->command->name, flag, text, least,
-                    most);
+        return fail(-EINVAL, "%s: %s is '%.60s': a number from %g to %g is expected", arguments->command->name, flag,
+                    text, least, most);
     return 0;
 }
 
@@ -119,8 +120,8 @@ int mg_arguments_need(const mg_arguments *arguments, const char *flag)
 {
     if (mg_arguments_value(arguments, flag))
         return 0;
-    return fail(-EINVAL, "%s: %s is missing; usage: megagraph %s %s", arguments->command->name, flag, arguments->command->name,
-                arguments->command->usage);
+    return fail(-EINVAL, "%s: %s is missing; usage: megagraph %s %s", arguments->command->name, flag,
+                arguments->command->name, arguments->command->usage);
 }
 
 void mg_arguments_help(const mg_command *command, FILE *file)

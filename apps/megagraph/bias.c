@@ -22,14 +22,17 @@ static int refuse_bytes(const mg_config *config, const char *what, double bytes)
 {
     if (bytes <= (double)most_memory(config))
         return 0;
-    return fail(-ENOMEM, "%s of model.encodings.distance %d would take %s, %s are left: lower the distance, or set attention.bias to tiles or stream",
+    return fail(-ENOMEM,
+                "%s of model.encodings.distance %d would take %s, %s are left: lower the distance, or set "
+                "attention.bias to tiles or stream",
                 what, hops(config), mg_memory_text((int64_t)bytes), mg_memory_text(most_memory(config)));
 }
 
 int mg_bias_check_packs(mg_config *config)
 {
     if (config->attention.bias != MG_BIAS_AUTO && config->attention.bias != MG_BIAS_NEAR)
-        return fail(-EINVAL, "attention.bias is %s; packs of graphs have near", mg_options_word(config, "attention.bias"));
+        return fail(-EINVAL, "attention.bias is %s; packs of graphs have near",
+                    mg_options_word(config, "attention.bias"));
     config->attention.bias = MG_BIAS_NEAR;
     return 0;
 }
@@ -51,7 +54,8 @@ int mg_bias_choose(mg_bias *storage, const mg_graph *graph, const mg_config *con
     if (!hops(config))
         return 0;
     if (config->model.encodings.edge_path && !automatic && *storage != MG_BIAS_NEAR)
-        return fail(-EINVAL, "attention.bias is %s, but model.encodings.edge_path needs near", mg_options_word(config, "attention.bias"));
+        return fail(-EINVAL, "attention.bias is %s, but model.encodings.edge_path needs near",
+                    mg_options_word(config, "attention.bias"));
     if (automatic || *storage == MG_BIAS_NEAR) {
         status = mg_encode_near_shares(shares, graph, hops(config));
         if (!status && automatic)
@@ -86,7 +90,8 @@ static int hold_dense(mg_unit *unit, mg_attn_map *map, const mg_config *config)
     map->dense_stride = tokens;
     if (!unit->dense)
         return -ENOMEM;
-    return relay(mg_graph_dense_codes(unit->dense, tokens, unit->batch->graph, hops(config), 0, tokens), mg_graph_last_error());
+    return relay(mg_graph_dense_codes(unit->dense, tokens, unit->batch->graph, hops(config), 0, tokens),
+                 mg_graph_last_error());
 }
 
 static int hold_stream(mg_unit *unit, mg_attn_map *map, const mg_config *config)
@@ -127,8 +132,10 @@ static int hold_tiles(mg_unit *unit, mg_attn_map *map, const mg_config *config)
 
 int mg_bias_plan(mg_unit *unit, mg_bias *storage, const mg_config *config)
 {
-    static int (*const holds[])(mg_unit *, mg_attn_map *, const mg_config *) = {
-        [MG_BIAS_DENSE] = hold_dense, [MG_BIAS_NEAR] = hold_near, [MG_BIAS_TILES] = hold_tiles, [MG_BIAS_STREAM] = hold_stream};
+    static int (*const holds[])(mg_unit *, mg_attn_map *, const mg_config *) = {[MG_BIAS_DENSE] = hold_dense,
+                                                                                [MG_BIAS_NEAR] = hold_near,
+                                                                                [MG_BIAS_TILES] = hold_tiles,
+                                                                                [MG_BIAS_STREAM] = hold_stream};
     const mg_dataset_batch *batch = unit->batch;
     mg_attn_map map = {.kind = MG_ATTN_NONE,
                        .queries = batch->tokens,

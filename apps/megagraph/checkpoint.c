@@ -32,7 +32,8 @@ static void clear_list(tensor_list *list)
     release(list->data);
 }
 
-static int add_tensor(tensor_list *list, const char *prefix, const char *name, int32_t rank, const int64_t *shape, float *data)
+static int add_tensor(tensor_list *list, const char *prefix, const char *name, int32_t rank, const int64_t *shape,
+                      float *data)
 {
     char *full;
     if (asprintf(&full, "%s%s", prefix, name) < 0)
@@ -51,7 +52,8 @@ static int add_range(tensor_list *list, const char *prefix, const mg_model *mode
     const mg_model_parameter *parameters = mg_model_parameters(model, &count);
     int status = 0;
     for (int64_t p = 0; range && p < count && !status; p++)
-        status = add_tensor(list, prefix, parameters[p].name, parameters[p].rank, parameters[p].shape, range + parameters[p].begin);
+        status = add_tensor(list, prefix, parameters[p].name, parameters[p].rank, parameters[p].shape,
+                            range + parameters[p].begin);
     return status;
 }
 
@@ -103,17 +105,18 @@ static char *manifest_text(const mg_checkpoint *state, const int64_t bytes[2], c
 {
     json_t *files = json_array();
     for (int f = 0; f < 2; f++)
-        json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", file_names[f], "bytes", (json_int_t)bytes[f], "hash",
-                                               hexadecimal(hashes[f])));
-    json_t *manifest = json_pack(
-        "{s:i, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "version", VERSION,
-        "step", (json_int_t)state->step, "epoch", (json_int_t)state->epoch, "position", (json_int_t)state->position,
-        "epoch_loss", real(state->epoch_loss), "epoch_weight", real(state->epoch_weight), "best_epoch",
-        (json_int_t)state->best_epoch, "best_value", real(state->best_value), "best_loss", real(state->best_loss), "seconds",
-        real(state->seconds), "log_bytes", (json_int_t)state->log_bytes, "finished", state->finished, "config_hash",
-        hexadecimal(state->config_hash), "dataset_hash", hexadecimal(state->dataset_hash), "inputs", (json_int_t)state->inputs,
-        "edge_inputs", (json_int_t)state->edge_inputs, "outputs", (json_int_t)state->outputs, "classes",
-        names(state->class_names, state->classes), "files", files);
+        json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", file_names[f], "bytes", (json_int_t)bytes[f],
+                                               "hash", hexadecimal(hashes[f])));
+    json_t *manifest =
+        json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:I, s:I, s:I, s:o, s:o}",
+                  "version", VERSION, "step", (json_int_t)state->step, "epoch", (json_int_t)state->epoch, "position",
+                  (json_int_t)state->position, "epoch_loss", real(state->epoch_loss), "epoch_weight",
+                  real(state->epoch_weight), "best_epoch", (json_int_t)state->best_epoch, "best_value",
+                  real(state->best_value), "best_loss", real(state->best_loss), "seconds", real(state->seconds),
+                  "log_bytes", (json_int_t)state->log_bytes, "finished", state->finished, "config_hash",
+                  hexadecimal(state->config_hash), "dataset_hash", hexadecimal(state->dataset_hash), "inputs",
+                  (json_int_t)state->inputs, "edge_inputs", (json_int_t)state->edge_inputs, "outputs",
+                  (json_int_t)state->outputs, "classes", names(state->class_names, state->classes), "files", files);
     char *text = json_dumps(manifest, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(manifest);
     return text;
@@ -144,15 +147,17 @@ static int take_manifest(mg_checkpoint *state, json_t *files[2], const char *nam
     json_error_t error;
     if (json_unpack_ex(manifest, &error, 0, "{s:i}", "version", &version) || version != VERSION)
         return fail(-EINVAL, "%s: version %d is expected, found %d", name, VERSION, version);
-    if (json_unpack_ex(manifest, &error, 0,
-                       "{s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:[o, o!]}", "step",
-                       &step, "epoch", &epoch, "position", &position, "epoch_loss", &epoch_loss, "epoch_weight", &epoch_weight,
-                       "best_epoch", &best_epoch, "best_value", &best_value, "best_loss", &best_loss, "seconds", &seconds,
-                       "log_bytes", &log_bytes, "finished", &state->finished, "config_hash", &config_hash, "dataset_hash",
-                       &dataset_hash, "inputs", &inputs, "edge_inputs", &edge_inputs, "outputs", &outputs, "classes", &classes,
-                       "files", &files[0], &files[1]))
+    if (json_unpack_ex(
+            manifest, &error, 0,
+            "{s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:b, s:s, s:s, s:I, s:I, s:I, s:o, s:[o, o!]}", "step",
+            &step, "epoch", &epoch, "position", &position, "epoch_loss", &epoch_loss, "epoch_weight", &epoch_weight,
+            "best_epoch", &best_epoch, "best_value", &best_value, "best_loss", &best_loss, "seconds", &seconds,
+            "log_bytes", &log_bytes, "finished", &state->finished, "config_hash", &config_hash, "dataset_hash",
+            &dataset_hash, "inputs", &inputs, "edge_inputs", &edge_inputs, "outputs", &outputs, "classes", &classes,
+            "files", &files[0], &files[1]))
         return fail(-EINVAL, "%s: is no manifest of a checkpoint: %s", name, error.text);
-    if (step < 0 || epoch < 0 || position < 0 || log_bytes < 0 || inputs < 0 || edge_inputs < 0 || outputs < 0 || best_epoch < -1)
+    if (step < 0 || epoch < 0 || position < 0 || log_bytes < 0 || inputs < 0 || edge_inputs < 0 || outputs < 0 ||
+        best_epoch < -1)
         return fail(-EINVAL, "%s: a count in it is negative", name);
     state->step = step;
     state->epoch = epoch;
@@ -258,16 +263,18 @@ static int check_file(const char *folder, int f, json_t *entry)
     json_int_t expected = 0;
     int64_t bytes;
     uint64_t hash;
-    if (json_unpack(entry, "{s:s, s:I, s:s}", "name", &name, "bytes", &expected, "hash", &text) || strcmp(name, file_names[f]))
+    if (json_unpack(entry, "{s:s, s:I, s:s}", "name", &name, "bytes", &expected, "hash", &text) ||
+        strcmp(name, file_names[f]))
         return fail(-EINVAL, "%s/manifest.json: %s is expected in its list of files", folder, file_names[f]);
     int status = mg_safetensors_hash(&bytes, &hash, mg_files_path(folder, name));
     if (status)
         return status;
     if (bytes != expected)
-        return fail(-EINVAL, "%s/%s: %lld bytes are expected, found %lld", folder, name, (long long)expected, (long long)bytes);
+        return fail(-EINVAL, "%s/%s: %lld bytes are expected, found %lld", folder, name, (long long)expected,
+                    (long long)bytes);
     if (hash != strtoull(text, NULL, 16))
-        return fail(-EINVAL, "%s/%s: its checksum is %016llx, %s is expected: the file was changed or damaged", folder, name,
-                    (unsigned long long)hash, text);
+        return fail(-EINVAL, "%s/%s: its checksum is %016llx, %s is expected: the file was changed or damaged", folder,
+                    name, (unsigned long long)hash, text);
     return 0;
 }
 

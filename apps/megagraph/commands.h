@@ -7,11 +7,13 @@ extern const mg_command mg_command_train, mg_command_predict, mg_command_info, m
     mg_command_generate;
 
 /* What all commands that open a dataset share. */
-#define MG_FLAGS_DATASET                                                                                        \
-    {"--format", "NAME", "npz, ogb, tu, metis, mtx or edges; told from the content unless given", 0},           \
-        {"--labels", "FILE", "edge lists, METIS, Matrix Market: CSV of id,label", 0},                            \
-        {"--features", "FILE", "likewise: CSV of id,value,value,...", 0},                                        \
-        {"--directed", NULL, "keep edges as given instead of in both directions", 0}
+#define MG_FLAGS_DATASET                                                                                               \
+    {"--format", "NAME", "npz, ogb, tu, metis, mtx or edges; told from the content unless given", 0},                  \
+        {"--labels", "FILE", "edge lists, METIS, Matrix Market: CSV of id,label", 0},                                  \
+        {"--features", "FILE", "likewise: CSV of id,value,value,...", 0},                                              \
+    {                                                                                                                  \
+        "--directed", NULL, "keep edges as given instead of in both directions", 0                                     \
+    }
 
 struct mg_dataset;
 /* Opens `path` by those flags. */

@@ -58,8 +58,8 @@ static int take_scalar(reader *at, const yaml_event_t *event)
 {
     if (at->depth == 0) {
         if (event->data.scalar.length)
-            return fail(-EINVAL, "%s: a configuration is keys and values ('seed: 1'), here is only '%.40s'", place(at, event),
-                        (const char *)event->data.scalar.value);
+            return fail(-EINVAL, "%s: a configuration is keys and values ('seed: 1'), here is only '%.40s'",
+                        place(at, event), (const char *)event->data.scalar.value);
         return 0;
     }
     size_t prefix = at->section[at->depth];
@@ -106,8 +106,8 @@ static int take_event(reader *at, const yaml_event_t *event)
         at->has_key = 0;
         return 0;
     case YAML_SEQUENCE_START_EVENT:
-        return fail(-EINVAL, "%s: %s%sa list is given where one value is expected", place(at, event), at->has_key ? at->key : "",
-                    at->has_key ? ": " : "");
+        return fail(-EINVAL, "%s: %s%sa list is given where one value is expected", place(at, event),
+                    at->has_key ? at->key : "", at->has_key ? ": " : "");
     case YAML_ALIAS_EVENT:
         return fail(-EINVAL, "%s: aliases (*name) are not used in configurations", place(at, event));
     default:
@@ -132,8 +132,9 @@ int mg_config_parse(mg_config *config, const char *name, const char *text, size_
         }
         done = event.type == YAML_STREAM_END_EVENT;
         documents += event.type == YAML_DOCUMENT_START_EVENT;
-        status = documents > 1 ? fail(-EINVAL, "%s: a second document (---) begins; one is expected", place(&at, &event))
-                               : take_event(&at, &event);
+        status = documents > 1
+                     ? fail(-EINVAL, "%s: a second document (---) begins; one is expected", place(&at, &event))
+                     : take_event(&at, &event);
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&parser);
@@ -228,8 +229,8 @@ char *mg_config_text(const mg_config *config)
 
 uint64_t mg_config_hash(const mg_config *config)
 {
-    static const char *const apart[] = {"seeds", "threads", "memory", "data.path", "train.checkpoint_seconds", "train.epochs",
-                                        "train.patience"};
+    static const char *const apart[] = {
+        "seeds", "threads", "memory", "data.path", "train.checkpoint_seconds", "train.epochs", "train.patience"};
     char value[MG_TEXT_BYTES];
     int count;
     const mg_option *options = mg_options(&count);

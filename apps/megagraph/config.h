@@ -12,7 +12,8 @@ int mg_config_parse(mg_config *config, const char *name, const char *text, size_
 int mg_config_assign(mg_config *config, const char *assignment);
 /* The whole configuration as YAML that reads back the same; free() it. NULL: no memory, with the error line. */
 char *mg_config_text(const mg_config *config);
-/* Settings that decide the result: all but seeds, threads, memory, data.path, checkpoint_seconds, epochs and patience. */
+/* Settings that decide the result: all but seeds, threads, memory, data.path, checkpoint_seconds, epochs and patience.
+ */
 uint64_t mg_config_hash(const mg_config *config);
 
 /* A list "3", "0-2" or "all" over 0..count-1 as [*first, *last]. */

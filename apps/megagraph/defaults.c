@@ -4,7 +4,6 @@
 
 #include "app.h"
 #include "encode.h"
-#include "memory.h"
 #include "model.h"
 #include "progress.h"
 
@@ -34,10 +33,13 @@ static int resolve_task(mg_config *config, const mg_dataset *data)
 {
     static const mg_task tasks[] = {MG_TASK_AUTO, MG_TASK_CLASSIFICATION, MG_TASK_REGRESSION, MG_TASK_MULTILABEL};
     if (data->task == MG_DATASET_NONE)
-        return fail(-EINVAL, "%s: has no labels to learn from; edge lists, METIS and Matrix Market take them from a CSV of "
-                             "id,label: --set data.labels=FILE", data->name);
+        return fail(-EINVAL,
+                    "%s: has no labels to learn from; edge lists, METIS and Matrix Market take them from a CSV of "
+                    "id,label: --set data.labels=FILE",
+                    data->name);
     if (config->task && (mg_task)config->task != tasks[data->task])
-        return fail(-EINVAL, "task is %s, which the labels of %s are not fit for", mg_options_word(config, "task"), data->name);
+        return fail(-EINVAL, "task is %s, which the labels of %s are not fit for", mg_options_word(config, "task"),
+                    data->name);
     config->task = tasks[data->task];
     return 0;
 }
@@ -101,8 +103,10 @@ static int resolve_far(mg_config *config, const mg_dataset *data)
     double pairs = (double)nodes * (double)nodes;
     int gps = config->model.kind == MG_MODEL_GPS, cheap = pairs <= (double)cheap_pairs, few = few_labels(data);
     if (config->attention.far == MG_FAR_AUTO && gps && !cheap)
-        mg_progress_say("note: %lld nodes make %.3g pairs; nodes see only those within model.encodings.distance (attention.far: "
-                        "bias lets them see all, at a price)", (long long)nodes, pairs);
+        mg_progress_say(
+            "note: %lld nodes make %.3g pairs; nodes see only those within model.encodings.distance (attention.far: "
+            "bias lets them see all, at a price)",
+            (long long)nodes, pairs);
     int mask = config->model.kind == MG_MODEL_GT || (gps && (few || !cheap));
     choice(&config->attention.far, mask ? MG_FAR_MASK : MG_FAR_BIAS);
     return 0;
@@ -139,7 +143,8 @@ static int resolve_distance(mg_config *config, const mg_dataset *data)
         status = sparse_distance(&distance, data);
     integer(&config->model.encodings.distance, distance);
     if (!status && !config->model.encodings.distance && config->attention.far == MG_FAR_MASK)
-        return fail(-EINVAL, "model.encodings.distance is 0 and attention.far is mask: a node would see nothing but itself");
+        return fail(-EINVAL,
+                    "model.encodings.distance is 0 and attention.far is mask: a node would see nothing but itself");
     return status;
 }
 
@@ -147,15 +152,19 @@ static int resolve_graph_level(mg_config *config, const mg_dataset *data)
 {
     if (data->level == MG_DATASET_NODE) {
         if (config->model.virtual_token == MG_SWITCH_ON)
-            return fail(-EINVAL, "model.virtual_token is on, which is for datasets whose graphs have labels; %s has labels of nodes",
-                        data->name);
+            return fail(
+                -EINVAL,
+                "model.virtual_token is on, which is for datasets whose graphs have labels; %s has labels of nodes",
+                data->name);
         if (config->model.readout)
-            return fail(-EINVAL, "model.readout is %s, which is for datasets whose graphs have labels; %s has labels of nodes",
+            return fail(-EINVAL,
+                        "model.readout is %s, which is for datasets whose graphs have labels; %s has labels of nodes",
                         mg_options_word(config, "model.readout"), data->name);
         choice(&config->model.virtual_token, MG_SWITCH_OFF);
         return 0;
     }
-    int wanted = config->model.readout == MG_READOUT_VIRTUAL || (!config->model.readout && config->model.kind == MG_MODEL_GRAPHORMER);
+    int wanted = config->model.readout == MG_READOUT_VIRTUAL ||
+                 (!config->model.readout && config->model.kind == MG_MODEL_GRAPHORMER);
     choice(&config->model.virtual_token, wanted ? MG_SWITCH_ON : MG_SWITCH_OFF);
     int has_virtual = config->model.virtual_token == MG_SWITCH_ON;
     choice(&config->model.readout, has_virtual ? MG_READOUT_VIRTUAL : MG_READOUT_MEAN);
@@ -169,13 +178,16 @@ static int resolve_local(mg_config *config, const mg_dataset *data)
     int edges = data->edge_feature_count > 0;
     if (config->model.kind != MG_MODEL_GPS) {
         if (config->model.local > MG_LOCAL_NONE)
-            return fail(-EINVAL, "model.local is %s, which only model.kind gps has", mg_options_word(config, "model.local"));
+            return fail(-EINVAL, "model.local is %s, which only model.kind gps has",
+                        mg_options_word(config, "model.local"));
         config->model.local = MG_LOCAL_NONE;
     }
-    /* gates cost four products where gcn costs one: for graphs that are small, or of low degree, and have labels to learn them */
+    /* gates cost four products where gcn costs one: for graphs that are small, or of low degree, and have labels to
+     * learn them */
     int gates = !few_labels(data) && data->graph->edges <= cheap_gates;
     choice(&config->model.local, edges || data->graphs > 1 ? MG_LOCAL_GINE : gates ? MG_LOCAL_GATEDGCN : MG_LOCAL_GCN);
-    integer(&config->model.encodings.edge_path, config->model.kind == MG_MODEL_GRAPHORMER && edges && data->graphs > 1 ? 5 : 0);
+    integer(&config->model.encodings.edge_path,
+            config->model.kind == MG_MODEL_GRAPHORMER && edges && data->graphs > 1 ? 5 : 0);
     if (config->model.encodings.edge_path && !edges)
         return fail(-EINVAL, "model.encodings.edge_path is %lld, but %s has no edge features",
                     (long long)config->model.encodings.edge_path, data->name);
@@ -197,17 +209,20 @@ static int check_inputs(const mg_config *config, const mg_dataset *data)
 {
     if (!data->feature_count && !config->model.encodings.degree && !config->model.encodings.laplacian &&
         !config->model.encodings.random_walk)
-        return fail(-EINVAL, "%s has no node features and all encodings are off: all nodes would look the same; set model.encodings.degree",
+        return fail(-EINVAL,
+                    "%s has no node features and all encodings are off: all nodes would look the same; set "
+                    "model.encodings.degree",
                     data->name);
     if (config->model.heads && config->model.hidden % config->model.heads)
         return fail(-EINVAL, "model.hidden is %lld, no multiple of model.heads %lld", (long long)config->model.hidden,
                     (long long)config->model.heads);
     if (data->graphs > 1 && config->train.clusters)
-        return fail(-EINVAL, "train.clusters is %lld, which is for one graph; %s has %lld: train.batch_graphs batches them",
+        return fail(-EINVAL,
+                    "train.clusters is %lld, which is for one graph; %s has %lld: train.batch_graphs batches them",
                     (long long)config->train.clusters, data->name, (long long)data->graphs);
     if (config->train.clusters > data->graph->nodes)
-        return fail(-EINVAL, "train.clusters is %lld, more than the %lld nodes of %s", (long long)config->train.clusters,
-                    (long long)data->graph->nodes, data->name);
+        return fail(-EINVAL, "train.clusters is %lld, more than the %lld nodes of %s",
+                    (long long)config->train.clusters, (long long)data->graph->nodes, data->name);
     return 0;
 }
 
@@ -240,8 +255,8 @@ static void resolve_training(mg_config *config, const mg_dataset *data)
 int mg_defaults_resolve(mg_config *config, const mg_dataset *data)
 {
     int status = 0;
-    int (*const steps[])(mg_config *, const mg_dataset *) = {resolve_task,        resolve_metric, resolve_graph_level,
-                                                             resolve_far, resolve_distance, resolve_local};
+    int (*const steps[])(mg_config *, const mg_dataset *) = {resolve_task, resolve_metric,   resolve_graph_level,
+                                                             resolve_far,  resolve_distance, resolve_local};
     for (size_t s = 0; s < sizeof steps / sizeof *steps && !status; s++)
         status = steps[s](config, data);
     if (status)

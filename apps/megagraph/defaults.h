@@ -1,5 +1,5 @@
-/* defaults.h: every "auto" of a configuration, settled from the dataset. What it chooses is meant to train well on a graph
- * never seen before; README.md has the rules and what they reach.
+/* defaults.h: every "auto" of a configuration, settled from the dataset. What it chooses is meant to train well on a
+ * graph never seen before; README.md has the rules and what they reach.
  */
 #ifndef MEGAGRAPH_APPS_DEFAULTS_H
 #define MEGAGRAPH_APPS_DEFAULTS_H

@@ -75,15 +75,17 @@ int mg_encode_create(mg_encodings *out, const mg_graph *graph, const mg_config *
     *out = (mg_encodings){.degrees = allocate(graph->nodes, sizeof(int32_t))};
     int status = out->degrees ? relay(mg_graph_degrees(out->degrees, graph), mg_graph_last_error()) : -ENOMEM;
     if (!status)
-        status = encode(&out->laplacian, mg_graph_laplacian, "laplacian", config->model.encodings.laplacian, graph, cache);
+        status =
+            encode(&out->laplacian, mg_graph_laplacian, "laplacian", config->model.encodings.laplacian, graph, cache);
     if (!status)
-        status = encode(&out->random_walk, mg_graph_random_walk, "random_walk", config->model.encodings.random_walk, graph, cache);
+        status = encode(&out->random_walk, mg_graph_random_walk, "random_walk", config->model.encodings.random_walk,
+                        graph, cache);
     int64_t beyond = 0, most = config->model.encodings.degree;
     for (int64_t i = 0; !status && most && i < graph->nodes; i++)
         beyond += out->degrees[i] >= most;
     if (beyond)
-        mg_progress_say("note: %lld nodes of degree %lld and more share one row of the degree encoding", (long long)beyond,
-                        (long long)most - 1);
+        mg_progress_say("note: %lld nodes of degree %lld and more share one row of the degree encoding",
+                        (long long)beyond, (long long)most - 1);
     if (status)
         mg_encode_clear(out);
     return status;
@@ -119,13 +121,15 @@ static int64_t count_cut(const int32_t *parts, const mg_graph *graph)
     return cut;
 }
 
-int mg_encode_clusters(int32_t *parts, int64_t *cut, const mg_graph *graph, int32_t clusters, uint64_t seed, mg_cache *cache)
+int mg_encode_clusters(int32_t *parts, int64_t *cut, const mg_graph *graph, int32_t clusters, uint64_t seed,
+                       mg_cache *cache)
 {
     int64_t bytes = graph->nodes * (int64_t)sizeof *parts;
     uint64_t key = key_of(graph, clusters, (int64_t)seed);
     if (!look_up(parts, bytes, cache, "clusters", key)) {
         mg_graph_partition_report report;
-        int status = mg_graph_partition(parts, &report, graph, &(mg_graph_partition_desc){.parts = clusters, .seed = seed});
+        int status =
+            mg_graph_partition(parts, &report, graph, &(mg_graph_partition_desc){.parts = clusters, .seed = seed});
         if (status)
             return relay(status, mg_graph_last_error());
         keep(cache, "clusters", key, parts, bytes);
@@ -138,7 +142,8 @@ int mg_encode_near_shares(double *shares, const mg_graph *graph, int hops)
 {
     enum { ROWS = 64, BLOCKS = 16 };
     mg_graph_stream *stream = NULL;
-    int64_t nodes = graph->nodes, counts[256] = {0}, seen = 0, blocks = nodes <= ROWS * BLOCKS ? (nodes + ROWS - 1) / ROWS : BLOCKS;
+    int64_t nodes = graph->nodes, counts[256] = {0}, seen = 0,
+            blocks = nodes <= ROWS * BLOCKS ? (nodes + ROWS - 1) / ROWS : BLOCKS;
     uint8_t *codes = allocate(ROWS * nodes, 1);
     int status = codes ? 0 : -ENOMEM;
     if (!status)

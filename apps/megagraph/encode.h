@@ -7,7 +7,8 @@
 
 #include "options.h"
 
-/* The cache, opened once; a folder that cannot be written gives a note and no cache. folder NULL: the standard place. */
+/* The cache, opened once; a folder that cannot be written gives a note and no cache. folder NULL: the standard place.
+ */
 typedef struct mg_cache {
     mg_graph_cache *cache;
 } mg_cache;
@@ -15,9 +16,9 @@ void mg_encode_open_cache(mg_cache *cache, const char *folder);
 void mg_encode_close_cache(mg_cache *cache);
 
 typedef struct mg_encodings {
-    int32_t *degrees;    /* [nodes] */
-    float *laplacian;    /* [nodes][config.laplacian] or NULL */
-    float *random_walk;  /* [nodes][config.random_walk] or NULL */
+    int32_t *degrees;   /* [nodes] */
+    float *laplacian;   /* [nodes][config.laplacian] or NULL */
+    float *random_walk; /* [nodes][config.random_walk] or NULL */
 } mg_encodings;
 int mg_encode_create(mg_encodings *out, const mg_graph *graph, const mg_config *config, mg_cache *cache);
 void mg_encode_clear(mg_encodings *encodings);
@@ -25,7 +26,8 @@ void mg_encode_clear(mg_encodings *encodings);
 /* order[nodes], as mg_graph_order (auto). */
 int mg_encode_order(int32_t *order, const mg_graph *graph, int hops, mg_cache *cache);
 /* parts[nodes], as mg_graph_partition; *cut: edges between parts. */
-int mg_encode_clusters(int32_t *parts, int64_t *cut, const mg_graph *graph, int32_t clusters, uint64_t seed, mg_cache *cache);
+int mg_encode_clusters(int32_t *parts, int64_t *cut, const mg_graph *graph, int32_t clusters, uint64_t seed,
+                       mg_cache *cache);
 
 /* Share of all pairs with code <= d, for d = 0..hops, by sampling at most 1024 rows; exact for smaller graphs. */
 int mg_encode_near_shares(double *shares, const mg_graph *graph, int hops);

@@ -29,7 +29,8 @@ int mg_runner_fit(mg_runner *runner, const mg_unit *unit, int64_t outputs)
     mg_model_pass_destroy(runner->pass);
     runner->pass = NULL;
     remake_sizes(runner, unit);
-    return relay(mg_model_pass_create(&runner->pass, runner->model, &unit->view, runner->training), mg_model_last_error());
+    return relay(mg_model_pass_create(&runner->pass, runner->model, &unit->view, runner->training),
+                 mg_model_last_error());
 }
 
 void mg_runner_clear(mg_runner *runner)

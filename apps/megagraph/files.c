@@ -56,8 +56,9 @@ int mg_files_remove_folder(const char *path)
         char name[8192];
         snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
         if (unlink(name) && errno != ENOENT)
-            status = errno == EISDIR || errno == EPERM ? mg_files_remove_folder(name)
-                                                       : fail(-errno, "%s: cannot be removed: %s", name, strerror(errno));
+            status = errno == EISDIR || errno == EPERM
+                         ? mg_files_remove_folder(name)
+                         : fail(-errno, "%s: cannot be removed: %s", name, strerror(errno));
     }
     closedir(folder);
     if (!status && rmdir(path))

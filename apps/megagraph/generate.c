@@ -51,7 +51,11 @@ static int read_sizes(sizes *s, const mg_arguments *arguments, int64_t nodes)
 static int wrap_graph(mg_dataset **out, mg_graph *graph, const char *name)
 {
     int64_t segments[2] = {0, graph->nodes};
-    mg_dataset parts = {.name = (char *)(uintptr_t)name, .graph = graph, .graphs = 1, .segments = segments, .level = MG_DATASET_NODE,
+    mg_dataset parts = {.name = (char *)(uintptr_t)name,
+                        .graph = graph,
+                        .graphs = 1,
+                        .segments = segments,
+                        .level = MG_DATASET_NODE,
                         .items = graph->nodes};
     int status = relay(mg_dataset_create(out, &parts), mg_dataset_last_error());
     mg_graph_destroy(graph);
@@ -60,7 +64,8 @@ static int wrap_graph(mg_dataset **out, mg_graph *graph, const char *name)
 
 static int make_sbm(mg_dataset **out, const sizes *s)
 {
-    return relay(mg_dataset_generate_sbm(out, s->nodes, (int)s->blocks, s->inside, s->across, s->features, s->noise, (uint64_t)s->seed),
+    return relay(mg_dataset_generate_sbm(out, s->nodes, (int)s->blocks, s->inside, s->across, s->features, s->noise,
+                                         (uint64_t)s->seed),
                  mg_dataset_last_error());
 }
 
@@ -90,7 +95,8 @@ static const struct kind {
     const char *name;
     int64_t nodes;
     int (*make)(mg_dataset **out, const sizes *s);
-} kinds[] = {{"sbm", 1000, make_sbm}, {"rmat", 1000, make_rmat}, {"grid", 1024, make_grid}, {"graphs", 20, make_graphs}};
+} kinds[] = {
+    {"sbm", 1000, make_sbm}, {"rmat", 1000, make_rmat}, {"grid", 1024, make_grid}, {"graphs", 20, make_graphs}};
 
 static const struct kind *find_kind(const char *name)
 {
@@ -136,8 +142,9 @@ const mg_command mg_command_generate = {
     .name = "generate",
     .summary = "makes up a dataset",
     .usage = "sbm|rmat|grid|graphs --out FILE [sizes]",
-    .text = "sbm: a stochastic block model with noisy class features and labels; rmat: a power-law graph; grid: a square;\n"
-            "graphs: small graphs to classify. The same flags make the same file.",
+    .text =
+        "sbm: a stochastic block model with noisy class features and labels; rmat: a power-law graph; grid: a square;\n"
+        "graphs: small graphs to classify. The same flags make the same file.",
     .flags = flags,
     .flag_count = sizeof flags / sizeof *flags,
     .words = 1,

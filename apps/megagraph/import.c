@@ -6,7 +6,6 @@
 
 #include "app.h"
 #include "commands.h"
-#include "progress.h"
 
 #include <megagraph/dataset.h>
 
@@ -66,8 +65,9 @@ static int dump_archive(char **text, int64_t *bytes)
     while (waitpid(child, &ended, 0) < 0 && errno == EINTR)
         ;
     if (!status && WIFEXITED(ended) && WEXITSTATUS(ended) == 127)
-        return fail(-ENOENT, "apt-cache is not there: this is for Debian and its kin; give a file made by 'apt-cache dumpavail' "
-                             "elsewhere: megagraph import debian FILE --out ...");
+        return fail(-ENOENT,
+                    "apt-cache is not there: this is for Debian and its kin; give a file made by 'apt-cache dumpavail' "
+                    "elsewhere: megagraph import debian FILE --out ...");
     if (!status && (!WIFEXITED(ended) || WEXITSTATUS(ended)))
         return fail(-EIO, "apt-cache dumpavail failed with status %d", WIFEXITED(ended) ? WEXITSTATUS(ended) : -1);
     if (!status && !*bytes)
@@ -140,7 +140,8 @@ const mg_command mg_command_import = {
     .name = "import",
     .summary = "converts a dataset to one npz",
     .usage = "debian|auto|npz|ogb|tu|metis|mtx|edges [PATH] --out FILE",
-    .text = "debian: the packages of this machine's archive and what they depend on (runs 'apt-cache dumpavail', or reads PATH).\n"
+    .text = "debian: the packages of this machine's archive and what they depend on (runs 'apt-cache dumpavail', or "
+            "reads PATH).\n"
             "auto: the format is told from the content of PATH.",
     .flags = flags,
     .flag_count = sizeof flags / sizeof *flags,

@@ -28,12 +28,13 @@ static int show_graph(const mg_dataset *data)
     release(component);
     if (status)
         return status;
-    printf("degree: mean %.2f, largest %lld, nodes without edges %lld\n", graph->nodes ? (double)graph->edges / (double)graph->nodes : 0,
-           (long long)biggest, (long long)isolated);
+    printf("degree: mean %.2f, largest %lld, nodes without edges %lld\n",
+           graph->nodes ? (double)graph->edges / (double)graph->nodes : 0, (long long)biggest, (long long)isolated);
     if (data->graphs == 1)
         printf("components: %lld, the largest of %lld nodes\n", (long long)components, (long long)largest);
     else
-        printf("graphs: %lld, of %.1f nodes each in the mean\n", (long long)data->graphs, (double)graph->nodes / (double)data->graphs);
+        printf("graphs: %lld, of %.1f nodes each in the mean\n", (long long)data->graphs,
+               (double)graph->nodes / (double)data->graphs);
     return 0;
 }
 
@@ -45,9 +46,10 @@ static int show_pairs(const mg_dataset *data)
     int status = mg_encode_near_shares(shares, data->graph, 5);
     if (status)
         return status;
-    printf("pairs: %.4g; within 1, 2, 3, 5 hops: %.3g %%, %.3g %%, %.3g %%, %.3g %% (sampled)\n", nodes * nodes, 100 * shares[1],
-           100 * shares[2], 100 * shares[3], 100 * shares[5]);
-    printf("scores and bias as matrices, 8 heads, fp32: %s a layer\n", mg_memory_text((int64_t)(2 * 8 * 4 * nodes * nodes)));
+    printf("pairs: %.4g; within 1, 2, 3, 5 hops: %.3g %%, %.3g %%, %.3g %%, %.3g %% (sampled)\n", nodes * nodes,
+           100 * shares[1], 100 * shares[2], 100 * shares[3], 100 * shares[5]);
+    printf("scores and bias as matrices, 8 heads, fp32: %s a layer\n",
+           mg_memory_text((int64_t)(2 * 8 * 4 * nodes * nodes)));
     return 0;
 }
 
@@ -71,8 +73,16 @@ static void show_defaults(const mg_dataset *data)
 {
     mg_config config;
     char value[MG_TEXT_BYTES];
-    static const char *const keys[] = {"task", "metric", "model.kind", "model.local", "model.layers", "model.hidden", "model.encodings.distance",
-                                       "attention.far", "train.lr", "train.epochs"};
+    static const char *const keys[] = {"task",
+                                       "metric",
+                                       "model.kind",
+                                       "model.local",
+                                       "model.layers",
+                                       "model.hidden",
+                                       "model.encodings.distance",
+                                       "attention.far",
+                                       "train.lr",
+                                       "train.epochs"};
     mg_options_standard(&config);
     if (data->task == MG_DATASET_NONE || mg_defaults_resolve(&config, data))
         return;
@@ -119,7 +129,8 @@ const mg_command mg_command_info = {
     .name = "info",
     .summary = "tells what a dataset holds",
     .usage = "FILE",
-    .text = "Nodes, edges, features, labels, splits, degrees, components, near pairs, and what training would begin with.",
+    .text =
+        "Nodes, edges, features, labels, splits, degrees, components, near pairs, and what training would begin with.",
     .flags = flags,
     .flag_count = sizeof flags / sizeof *flags,
     .words = 1,

@@ -7,9 +7,8 @@
 #include "commands.h"
 #include "memory.h"
 #include "options.h"
-#include "progress.h"
 
-static const mg_command *const commands[] = {&mg_command_train, &mg_command_predict,   &mg_command_info,
+static const mg_command *const commands[] = {&mg_command_train,  &mg_command_predict,  &mg_command_info,
                                              &mg_command_import, &mg_command_generate, &mg_command_partition};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -18,7 +17,8 @@ static int help(FILE *file)
     fprintf(file, "megagraph: trains graph transformers on whole graphs and on many graphs\n\n");
     for (int c = 0; c < COMMANDS; c++)
         fprintf(file, "  megagraph %-10s %s\n", commands[c]->name, commands[c]->summary);
-    fprintf(file, "\nBegin with: megagraph train --data FILE --out RUN\nmegagraph COMMAND --help tells more; --version tells the version.\n");
+    fprintf(file, "\nBegin with: megagraph train --data FILE --out RUN\nmegagraph COMMAND --help tells more; --version "
+                  "tells the version.\n");
     return file == stderr ? 2 : 0;
 }
 

@@ -9,8 +9,8 @@
 double mg_metrics_accuracy(const float *outputs, const int32_t *labels, int64_t items, int64_t classes);
 /* Mean over the classes that labels or predictions name of 2 TP / (2 TP + FP + FN). */
 double mg_metrics_macro_f1(const float *outputs, const int32_t *labels, int64_t items, int64_t classes);
-/* Area under the receiver operating characteristic: the share of (positive, negative) pairs that the scores order right,
-   ties by half. truth: 1, 0; NaN unlabelled. O(n log n). NaN: -ENOMEM or one class only. */
+/* Area under the receiver operating characteristic: the share of (positive, negative) pairs that the scores order
+   right, ties by half. truth: 1, 0; NaN unlabelled. O(n log n). NaN: -ENOMEM or one class only. */
 double mg_metrics_roc_auc(const float *scores, const float *truth, int64_t items);
 /* Sum over distinct score thresholds, falling, of (recall - recall before) x precision. */
 double mg_metrics_average_precision(const float *scores, const float *truth, int64_t items);

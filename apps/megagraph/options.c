@@ -7,34 +7,54 @@
 #include <string.h>
 
 #define AT(field) offsetof(mg_config, field)
-#define INTEGER(key, field, standard, least, most, help) \
-    {key, MG_OPTION_INTEGER, AT(field), standard, least, most, NULL, help, 0, 0, 0}
-#define AUTO_INTEGER(key, field, least, most, help) \
-    {key, MG_OPTION_INTEGER, AT(field), "auto", least, most, NULL, help, 1, 0, 0}
-#define AUTO_REAL(key, field, least, most, help) \
-    {key, MG_OPTION_REAL, AT(field), "auto", least, most, NULL, help, 1, 0, 0}
-#define BYTES(key, field, standard, help) \
-    {key, MG_OPTION_BYTES, AT(field), standard, 0, 9e18, NULL, help, 0, 0, 0}
-#define CHOICE(key, field, standard, choices, help) \
-    {key, MG_OPTION_CHOICE, AT(field), standard, 0, 0, choices, help, 0, 0, 0}
-#define SWITCH(key, field, standard, choices, help) \
-    {key, MG_OPTION_CHOICE, AT(field), standard, 0, 0, choices, help, 0, 1, 0}
-#define TEXT(key, field, standard, help) \
-    {key, MG_OPTION_TEXT, AT(field), standard, 0, 0, NULL, help, 0, 0, 0}
-#define ONE_RANK(key, field, standard, help) \
-    {key, MG_OPTION_INTEGER, AT(field), standard, 0, 1e9, NULL, help, 0, 0, 1}
-#define ONE_RANK_CHOICE(key, field, standard, choices, help) \
-    {key, MG_OPTION_CHOICE, AT(field), standard, 0, 0, choices, help, 0, 0, 1}
+#define INTEGER(key, field, standard, least, most, help)                                                               \
+    {                                                                                                                  \
+        key, MG_OPTION_INTEGER, AT(field), standard, least, most, NULL, help, 0, 0, 0                                  \
+    }
+#define AUTO_INTEGER(key, field, least, most, help)                                                                    \
+    {                                                                                                                  \
+        key, MG_OPTION_INTEGER, AT(field), "auto", least, most, NULL, help, 1, 0, 0                                    \
+    }
+#define AUTO_REAL(key, field, least, most, help)                                                                       \
+    {                                                                                                                  \
+        key, MG_OPTION_REAL, AT(field), "auto", least, most, NULL, help, 1, 0, 0                                       \
+    }
+#define BYTES(key, field, standard, help)                                                                              \
+    {                                                                                                                  \
+        key, MG_OPTION_BYTES, AT(field), standard, 0, 9e18, NULL, help, 0, 0, 0                                        \
+    }
+#define CHOICE(key, field, standard, choices, help)                                                                    \
+    {                                                                                                                  \
+        key, MG_OPTION_CHOICE, AT(field), standard, 0, 0, choices, help, 0, 0, 0                                       \
+    }
+#define SWITCH(key, field, standard, choices, help)                                                                    \
+    {                                                                                                                  \
+        key, MG_OPTION_CHOICE, AT(field), standard, 0, 0, choices, help, 0, 1, 0                                       \
+    }
+#define TEXT(key, field, standard, help)                                                                               \
+    {                                                                                                                  \
+        key, MG_OPTION_TEXT, AT(field), standard, 0, 0, NULL, help, 0, 0, 0                                            \
+    }
+#define ONE_RANK(key, field, standard, help)                                                                           \
+    {                                                                                                                  \
+        key, MG_OPTION_INTEGER, AT(field), standard, 0, 1e9, NULL, help, 0, 0, 1                                       \
+    }
+#define ONE_RANK_CHOICE(key, field, standard, choices, help)                                                           \
+    {                                                                                                                  \
+        key, MG_OPTION_CHOICE, AT(field), standard, 0, 0, choices, help, 0, 0, 1                                       \
+    }
 
 static const mg_option options[] = {
     INTEGER("seed", seed, "0", 0, 9e15, "of initial values, dropout, shuffles and seeded splits"),
-    INTEGER("seeds", seeds, "1", 1, 10000, "train this many times, with seed, seed + 1, ...; report mean and deviation"),
+    INTEGER("seeds", seeds, "1", 1, 10000,
+            "train this many times, with seed, seed + 1, ...; report mean and deviation"),
     INTEGER("threads", threads, "0", 0, 4096, "0: all cores; results do not depend on it"),
     BYTES("memory", memory, "0", "refuse to allocate more than this, as 500M or 2G; 0: no limit"),
     CHOICE("precision", precision, "fp32", "fp32", "of the arithmetic"),
     CHOICE("task", task, "auto", "auto|classification|regression|multilabel", "auto: told from the labels"),
     CHOICE("metric", metric, "auto", "auto|accuracy|roc_auc|average_precision|mae|macro_f1",
-           "what validation chooses the epoch by, and the test reports; auto: accuracy, roc_auc for two unbalanced classes, "
+           "what validation chooses the epoch by, and the test reports; auto: accuracy, roc_auc for two unbalanced "
+           "classes, "
            "average_precision for several 0/1 targets, mae for regression"),
     CHOICE("baseline", baseline, "none", "none", "a competitor's way to compute, for comparison"),
 
@@ -44,7 +64,8 @@ static const mg_option options[] = {
     TEXT("data.features", data.features, "", "likewise: CSV of id,value,value,..."),
     SWITCH("data.directed", data.directed, "off", "auto|off|on", "on: keep edges as given; off: in both directions"),
     TEXT("data.split", data.split, "0",
-         "which split of the file: a number, a range as 0-2, or all (one run each); a file without any: seeded 60/20/20"),
+         "which split of the file: a number, a range as 0-2, or all (one run each); a file without any: seeded "
+         "60/20/20"),
     INTEGER("data.folds", data.folds, "0", 0, 1000, "cross-validation with this many folds instead of a split; 0: off"),
     TEXT("data.fold", data.fold, "all", "which fold is the test: a number, a range as 0-2, or all (one run each)"),
 
@@ -53,48 +74,63 @@ static const mg_option options[] = {
     AUTO_INTEGER("model.layers", model.layers, 1, 4096, "blocks"),
     AUTO_INTEGER("model.hidden", model.hidden, 1, 1 << 20, "width of a token; a multiple of heads"),
     AUTO_INTEGER("model.heads", model.heads, 0, 65536, "attention heads; 0: gps without attention"),
-    AUTO_INTEGER("model.ffn", model.ffn, 0, 1 << 22, "width inside the feed-forward part; 0: no such part; auto: 2 hidden"),
+    AUTO_INTEGER("model.ffn", model.ffn, 0, 1 << 22,
+                 "width inside the feed-forward part; 0: no such part; auto: 2 hidden"),
     AUTO_REAL("model.dropout", model.dropout, 0, 0.99, "of hidden values"),
     AUTO_REAL("model.attention_dropout", model.attention_dropout, 0, 0.99, "of attention probabilities"),
     AUTO_REAL("model.input_dropout", model.input_dropout, 0, 0.99, "of input features"),
     CHOICE("model.local", model.local, "auto", "auto|none|gcn|gine|gatedgcn", "message passing of gps"),
-    SWITCH("model.virtual_token", model.virtual_token, "auto", "auto|off|on", "a token that sees all of its graph (graph tasks)"),
-    CHOICE("model.readout", model.readout, "auto", "auto|mean|sum|virtual", "how a graph's tokens become one (graph tasks)"),
-    AUTO_INTEGER("model.encodings.degree", model.encodings.degree, 0, 1 << 20, "rows of the degree table; larger degrees share the last; 0: off"),
+    SWITCH("model.virtual_token", model.virtual_token, "auto", "auto|off|on",
+           "a token that sees all of its graph (graph tasks)"),
+    CHOICE("model.readout", model.readout, "auto", "auto|mean|sum|virtual",
+           "how a graph's tokens become one (graph tasks)"),
+    AUTO_INTEGER("model.encodings.degree", model.encodings.degree, 0, 1 << 20,
+                 "rows of the degree table; larger degrees share the last; 0: off"),
     AUTO_INTEGER("model.encodings.distance", model.encodings.distance, 0, 253,
                  "distances up to this have a bias of their own; 0: no bias"),
     AUTO_INTEGER("model.encodings.edge_path", model.encodings.edge_path, 0, 253,
                  "steps of the shortest path whose edge features give a bias; 0: off"),
     AUTO_INTEGER("model.encodings.laplacian", model.encodings.laplacian, 0, 1024, "Laplacian eigenvectors; 0: off"),
-    AUTO_INTEGER("model.encodings.random_walk", model.encodings.random_walk, 0, 1024, "random-walk return probabilities; 0: off"),
+    AUTO_INTEGER("model.encodings.random_walk", model.encodings.random_walk, 0, 1024,
+                 "random-walk return probabilities; 0: off"),
 
-    CHOICE("attention.bias", attention.bias, "auto", "auto|dense|near|tiles|stream",
-           "how distance codes are held: a byte a pair, near pairs, tiles, or computed again when needed; auto: by bytes"),
-    CHOICE("attention.far", attention.far, "auto", "auto|bias|mask",
-           "pairs beyond encodings.distance: bias: seen, with one bias; mask: not seen; auto: bias while that is cheap"),
+    CHOICE(
+        "attention.bias", attention.bias, "auto", "auto|dense|near|tiles|stream",
+        "how distance codes are held: a byte a pair, near pairs, tiles, or computed again when needed; auto: by bytes"),
+    CHOICE(
+        "attention.far", attention.far, "auto", "auto|bias|mask",
+        "pairs beyond encodings.distance: bias: seen, with one bias; mask: not seen; auto: bias while that is cheap"),
 
     AUTO_INTEGER("train.epochs", train.epochs, 0, 1e12, "passes over the training set"),
     AUTO_REAL("train.lr", train.lr, 0, 1e6, "largest learning rate"),
-    AUTO_REAL("train.weight_decay", train.weight_decay, 0, 1e6, "of linear weights; biases, norms and tables take none"),
+    AUTO_REAL("train.weight_decay", train.weight_decay, 0, 1e6,
+              "of linear weights; biases, norms and tables take none"),
     AUTO_INTEGER("train.warmup", train.warmup, 0, 1e12, "steps over which the rate rises"),
     CHOICE("train.schedule", train.schedule, "auto", "auto|constant|linear|cosine", "of the rate after the warm-up"),
     AUTO_REAL("train.clip", train.clip, 0, 1e30, "largest norm of the gradient; 0: off"),
-    AUTO_INTEGER("train.patience", train.patience, 0, 1e12, "stop after this many epochs without a better validation; 0: never"),
-    INTEGER("train.accumulate", train.accumulate, "1", 1, 1e9, "clusters or graph batches whose gradients make one step"),
+    AUTO_INTEGER("train.patience", train.patience, 0, 1e12,
+                 "stop after this many epochs without a better validation; 0: never"),
+    INTEGER("train.accumulate", train.accumulate, "1", 1, 1e9,
+            "clusters or graph batches whose gradients make one step"),
     AUTO_INTEGER("train.batch_graphs", train.batch_graphs, 1, 1e12, "graphs in a batch (datasets of many graphs)"),
-    INTEGER("train.clusters", train.clusters, "0", 0, 1 << 30, "cut one graph into this many parts, a step each; 0: the whole graph"),
-    CHOICE("train.class_weights", train.class_weights, "none", "none|balanced", "balanced: rare classes count more in the loss"),
+    INTEGER("train.clusters", train.clusters, "0", 0, 1 << 30,
+            "cut one graph into this many parts, a step each; 0: the whole graph"),
+    CHOICE("train.class_weights", train.class_weights, "none", "none|balanced",
+           "balanced: rare classes count more in the loss"),
     INTEGER("train.evaluate", train.evaluate, "1", 1, 1e9, "epochs from one validation to the next"),
-    INTEGER("train.checkpoint_seconds", train.checkpoint_seconds, "60", 0, 1e9, "between checkpoints while training; 0: only at the end"),
+    INTEGER("train.checkpoint_seconds", train.checkpoint_seconds, "60", 0, 1e9,
+            "between checkpoints while training; 0: only at the end"),
 
     ONE_RANK("parallel.ranks", parallel.ranks, "1", "ranks"),
     ONE_RANK("parallel.replicas", parallel.replicas, "1", "copies of the model"),
     ONE_RANK("parallel.stages", parallel.stages, "1", "pipeline stages"),
     ONE_RANK("parallel.context", parallel.context, "1", "ranks that share the tokens"),
-    ONE_RANK_CHOICE("parallel.context_method", parallel.context_method, "none", "none|ring|alltoall|halo", "how they do"),
+    ONE_RANK_CHOICE("parallel.context_method", parallel.context_method, "none", "none|ring|alltoall|halo",
+                    "how they do"),
     ONE_RANK("parallel.sharding", parallel.sharding, "0", "what replicas share out"),
     ONE_RANK("parallel.microbatches", parallel.microbatches, "1", "slices of a batch in the pipeline"),
-    ONE_RANK_CHOICE("parallel.recompute", parallel.recompute, "false", "false|true", "activations computed again in backward"),
+    ONE_RANK_CHOICE("parallel.recompute", parallel.recompute, "false", "false|true",
+                    "activations computed again in backward"),
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -175,7 +211,10 @@ void mg_options_standard(mg_config *config)
         mg_options_set(config, "default", options[i].key, options[i].standard);
 }
 
-static void *field(const mg_config *config, const mg_option *option) { return (char *)(uintptr_t)config + option->offset; }
+static void *field(const mg_config *config, const mg_option *option)
+{
+    return (char *)(uintptr_t)config + option->offset;
+}
 
 /* Place of `word` in "a|b|c", or -1. */
 static int choice_index(const char *choices, const char *word)
@@ -239,7 +278,8 @@ int mg_options_bytes(int64_t *bytes, const char *text)
 static int set_number(mg_config *config, const char *where, const mg_option *option, const char *text)
 {
     char *end;
-    const char *kind = option->type == MG_OPTION_REAL ? "a number" : "a whole number", *other = option->is_auto ? ", or auto" : "";
+    const char *kind = option->type == MG_OPTION_REAL ? "a number" : "a whole number",
+               *other = option->is_auto ? ", or auto" : "";
     errno = 0;
     if (option->is_auto && !strcmp(text, "auto")) {
         if (option->type == MG_OPTION_REAL)
@@ -252,11 +292,12 @@ static int set_number(mg_config *config, const char *where, const mg_option *opt
     int64_t whole = (int64_t)(fabs(real) < 9.2e18 ? real : 0);
     if (end != text && option->type == MG_OPTION_INTEGER && !strpbrk(text, ".eExX"))
         whole = strtoll(text, &end, 10);
-    if (end == text || *end || errno == ERANGE || strpbrk(text, "xX") || !isfinite(real) || (option->type == MG_OPTION_INTEGER && real != (double)whole))
+    if (end == text || *end || errno == ERANGE || strpbrk(text, "xX") || !isfinite(real) ||
+        (option->type == MG_OPTION_INTEGER && real != (double)whole))
         return fail(-EINVAL, "%s: %s is '%.60s': %s is expected%s", where, option->key, text, kind, other);
     if (!(real >= option->least && real <= option->most))
-        return fail(-EINVAL, "%s: %s is %.60s: it must be from %.12g to %.12g%s", where, option->key, text, option->least,
-                    option->most, other);
+        return fail(-EINVAL, "%s: %s is %.60s: it must be from %.12g to %.12g%s", where, option->key, text,
+                    option->least, option->most, other);
     if (option->type == MG_OPTION_REAL)
         *(double *)field(config, option) = real;
     else
@@ -292,8 +333,8 @@ int mg_options_set(mg_config *config, const char *where, const char *key, const 
     int status = set_value(config, where, option, text);
     if (!status && option->one_rank && strcmp(text, option->standard)) {
         set_value(config, where, option, option->standard);
-        return fail(-EINVAL, "%s: %s is %.60s: this version trains on one rank, where only %s is possible", where, key, text,
-                    option->standard);
+        return fail(-EINVAL, "%s: %s is %.60s: this version trains on one rank, where only %s is possible", where, key,
+                    text, option->standard);
     }
     return status;
 }

@@ -1,6 +1,6 @@
 /* options.h: every setting of a training run, in one table. The table drives the YAML reader, --set, the resolved
- * config.yaml, `megagraph train --help` and the suggestion for a misspelt key. Add a setting: a field in mg_config, a row
- * in options.c.
+ * config.yaml, `megagraph train --help` and the suggestion for a misspelt key. Add a setting: a field in mg_config, a
+ * row in options.c.
  */
 #ifndef MEGAGRAPH_APPS_OPTIONS_H
 #define MEGAGRAPH_APPS_OPTIONS_H
@@ -12,7 +12,12 @@
 /* Values of choices, in the order in which options.c lists their words. */
 typedef enum mg_task { MG_TASK_AUTO, MG_TASK_CLASSIFICATION, MG_TASK_REGRESSION, MG_TASK_MULTILABEL } mg_task;
 typedef enum mg_metric {
-    MG_METRIC_AUTO, MG_METRIC_ACCURACY, MG_METRIC_ROC_AUC, MG_METRIC_AVERAGE_PRECISION, MG_METRIC_MAE, MG_METRIC_MACRO_F1
+    MG_METRIC_AUTO,
+    MG_METRIC_ACCURACY,
+    MG_METRIC_ROC_AUC,
+    MG_METRIC_AVERAGE_PRECISION,
+    MG_METRIC_MAE,
+    MG_METRIC_MACRO_F1
 } mg_metric;
 typedef enum mg_switch { MG_SWITCH_AUTO, MG_SWITCH_OFF, MG_SWITCH_ON } mg_switch;
 typedef enum mg_local { MG_LOCAL_AUTO, MG_LOCAL_NONE, MG_LOCAL_GCN, MG_LOCAL_GINE, MG_LOCAL_GATEDGCN } mg_local;
@@ -32,7 +37,8 @@ typedef struct mg_config {
     int64_t seed, seeds, threads, memory;
     int32_t precision, task, metric, baseline;
     struct {
-        char path[MG_TEXT_BYTES], labels[MG_TEXT_BYTES], features[MG_TEXT_BYTES], split[MG_TEXT_BYTES], fold[MG_TEXT_BYTES];
+        char path[MG_TEXT_BYTES], labels[MG_TEXT_BYTES], features[MG_TEXT_BYTES], split[MG_TEXT_BYTES],
+            fold[MG_TEXT_BYTES];
         int32_t format, directed;
         int64_t folds;
     } data;
@@ -74,9 +80,9 @@ typedef struct mg_option {
     double least, most;   /* numbers */
     const char *choices;  /* "auto|dense|near" */
     const char *help;
-    int is_auto;          /* numbers: "auto" is a value */
-    int off;              /* choices: word on, true, yes, 1 or off, false, no, 0 */
-    int one_rank;         /* only its default works until a run has several ranks */
+    int is_auto;  /* numbers: "auto" is a value */
+    int off;      /* choices: word on, true, yes, 1 or off, false, no, 0 */
+    int one_rank; /* only its default works until a run has several ranks */
 } mg_option;
 
 const mg_option *mg_options(int *count);

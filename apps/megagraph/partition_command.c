@@ -28,7 +28,8 @@ static int write_csv(const char *path, const int32_t *parts, const mg_dataset *d
             fprintf(file, "%s,%d\n", data->node_names[i], parts[i]);
         else
             fprintf(file, "%lld,%d\n", (long long)i, parts[i]);
-    int status = file && !fclose(file) ? mg_files_write(path, text, bytes) : fail(-ENOMEM, "%s: no memory to write it", path);
+    int status =
+        file && !fclose(file) ? mg_files_write(path, text, bytes) : fail(-ENOMEM, "%s: no memory to write it", path);
     free(text);
     return status;
 }
@@ -64,16 +65,19 @@ static int cut(const mg_dataset *data, const mg_arguments *arguments)
     mg_graph_partition_report report = {0};
     if (!status)
         status = relay(mg_graph_partition(parts, &report, data->graph,
-                                          &(mg_graph_partition_desc){.parts = (int32_t)count, .imbalance = imbalance,
-                                                                     .seed = (uint64_t)seed}),
+                                          &(mg_graph_partition_desc){
+                                              .parts = (int32_t)count, .imbalance = imbalance, .seed = (uint64_t)seed}),
                        mg_graph_last_error());
     if (!status && out)
-        status = strcmp(out + length - 4, ".csv") ? write_npy(out, parts, data->graph->nodes) : write_csv(out, parts, data);
+        status =
+            strcmp(out + length - 4, ".csv") ? write_npy(out, parts, data->graph->nodes) : write_csv(out, parts, data);
     if (!status)
-        printf("%lld parts: %lld edges cut (%.2f %%), largest part %.3f of the mean by nodes, %.3f by edges, %lld nodes moved into "
+        printf("%lld parts: %lld edges cut (%.2f %%), largest part %.3f of the mean by nodes, %.3f by edges, %lld "
+               "nodes moved into "
                "empty parts, %lld components\n",
-               (long long)count, (long long)report.cut, data->graph->edges ? 200.0 * (double)report.cut / (double)data->graph->edges : 0,
-               report.node_balance, report.weight_balance, (long long)report.repaired, (long long)report.components);
+               (long long)count, (long long)report.cut,
+               data->graph->edges ? 200.0 * (double)report.cut / (double)data->graph->edges : 0, report.node_balance,
+               report.weight_balance, (long long)report.repaired, (long long)report.components);
     release(parts);
     return status;
 }

@@ -34,7 +34,7 @@ typedef struct prediction {
     mg_cache cache;
     mg_units *units;
     mg_model *model;
-    float *parameters, *targets;  /* targets: mean, then deviation */
+    float *parameters, *targets; /* targets: mean, then deviation */
     float *outputs, *embeddings;
 } prediction;
 
@@ -48,8 +48,10 @@ static int open_run(prediction *p, const mg_arguments *arguments)
     if (!status)
         status = mg_checkpoint_open(&p->state, p->run);
     if (status == -ENOENT)
-        return fail(status, "%s: has no checkpoint; the runs of several seeds, splits or folds lie in its folders (as %s/seed-0)",
-                    p->run, p->run);
+        return fail(
+            status,
+            "%s: has no checkpoint; the runs of several seeds, splits or folds lie in its folders (as %s/seed-0)",
+            p->run, p->run);
     p->foreign = data != NULL;
     if (!status && data)
         status = mg_options_set(&p->config, "--data", "data.path", data);
@@ -70,9 +72,9 @@ static int open_data(prediction *p)
         return status;
     fprintf(stderr, "%s", p->data->story);
     if (p->data->feature_count != p->state.inputs || p->data->edge_feature_count != p->state.edge_inputs)
-        return fail(-EINVAL, "%s: has %lld node and %lld edge features, the run was trained with %lld and %lld", p->data->name,
-                    (long long)p->data->feature_count, (long long)p->data->edge_feature_count, (long long)p->state.inputs,
-                    (long long)p->state.edge_inputs);
+        return fail(-EINVAL, "%s: has %lld node and %lld edge features, the run was trained with %lld and %lld",
+                    p->data->name, (long long)p->data->feature_count, (long long)p->data->edge_feature_count,
+                    (long long)p->state.inputs, (long long)p->state.edge_inputs);
     int graphs = p->config.model.readout != MG_READOUT_AUTO;
     if (graphs && p->data->level == MG_DATASET_NODE && p->data->task != MG_DATASET_NONE)
         return fail(-EINVAL, "%s: has labels of nodes, the run was trained on labels of graphs", p->data->name);
@@ -92,7 +94,9 @@ static int open_model(prediction *p)
     p->targets = allocate_zeroed(p->state.outputs, 2 * sizeof(float));
     if (!p->parameters || !p->targets)
         return -ENOMEM;
-    mg_checkpoint_arrays arrays = {.model = p->model, .best = p->parameters, .target_mean = p->targets,
+    mg_checkpoint_arrays arrays = {.model = p->model,
+                                   .best = p->parameters,
+                                   .target_mean = p->targets,
                                    .target_deviation = p->targets + p->state.outputs,
                                    .targets = regression ? p->state.outputs : 0};
     status = mg_checkpoint_read(&p->state, &arrays);
@@ -140,7 +144,8 @@ static void report(const prediction *p)
     for (int which = MG_DATASET_TEST; which >= MG_DATASET_TRAIN; which--)
         if (p->problem->split && p->problem->counts[which])
             printf("%s %s %.6f over %lld items\n", names[which], mg_options_word(&p->config, "metric"),
-                   mg_problem_score(p->problem, p->problem->metric, p->outputs, which), (long long)p->problem->counts[which]);
+                   mg_problem_score(p->problem, p->problem->metric, p->outputs, which),
+                   (long long)p->problem->counts[which]);
 }
 
 /* --- writing --- */
@@ -234,14 +239,16 @@ static int write_table(const prediction *p, const char *path, const float *value
     FILE *file = open_memstream(&text, &bytes);
     if (file)
         put(file, p);
-    int status = file && !ferror(file) && !fclose(file) ? mg_files_write(path, text, bytes) : fail(-ENOMEM, "%s: no memory to write it", path);
+    int status = file && !ferror(file) && !fclose(file) ? mg_files_write(path, text, bytes)
+                                                        : fail(-ENOMEM, "%s: no memory to write it", path);
     free(text);
     return status;
 }
 
 static int run_prediction(prediction *p, const mg_arguments *arguments)
 {
-    const char *out = mg_arguments_value(arguments, "--out"), *embeddings = mg_arguments_value(arguments, "--embeddings");
+    const char *out = mg_arguments_value(arguments, "--out"),
+               *embeddings = mg_arguments_value(arguments, "--embeddings");
     int status = mg_arguments_need(arguments, "--run");
     if (!status)
         status = mg_arguments_need(arguments, "--out");

@@ -5,7 +5,6 @@
 
 #include "app.h"
 #include "bias.h"
-#include "memory.h"
 #include "progress.h"
 
 mg_model_desc mg_prepare_model(const mg_config *config, int64_t inputs, int64_t edge_inputs, int64_t outputs)
@@ -45,8 +44,8 @@ static void unit_destroy(mg_unit *unit)
     mg_graph_tiles_destroy(unit->tiles);
     mg_graph_stream_destroy(unit->stream);
     mg_dataset_batch_destroy(unit->batch);
-    void *const blocks[] = {unit->dense, unit->features, unit->laplacian, unit->random_walk, unit->edge_features, unit->degrees,
-                            unit->row_items};
+    void *const blocks[] = {unit->dense,         unit->features, unit->laplacian, unit->random_walk,
+                            unit->edge_features, unit->degrees,  unit->row_items};
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
         release(blocks[b]);
     release(unit);
@@ -75,13 +74,14 @@ static int gather_all(mg_unit *unit, const mg_units *units)
     const mg_dataset_batch *batch = unit->batch;
     int status = gather(&unit->features, data->features, data->feature_count, batch->nodes, batch->tokens);
     if (!status)
-        status = gather(&unit->laplacian, units->encodings.laplacian, units->config.model.encodings.laplacian, batch->nodes,
-                        batch->tokens);
+        status = gather(&unit->laplacian, units->encodings.laplacian, units->config.model.encodings.laplacian,
+                        batch->nodes, batch->tokens);
     if (!status)
-        status = gather(&unit->random_walk, units->encodings.random_walk, units->config.model.encodings.random_walk, batch->nodes,
-                        batch->tokens);
+        status = gather(&unit->random_walk, units->encodings.random_walk, units->config.model.encodings.random_walk,
+                        batch->nodes, batch->tokens);
     if (!status)
-        status = gather(&unit->edge_features, data->edge_features, data->edge_feature_count, batch->dataset_edges, batch->edges);
+        status = gather(&unit->edge_features, data->edge_features, data->edge_feature_count, batch->dataset_edges,
+                        batch->edges);
     if (status)
         return status;
     unit->degrees = allocate_zeroed(batch->tokens, sizeof(int32_t));
@@ -197,7 +197,8 @@ static int cut_clusters(int32_t *parts, const mg_units *units, mg_cache *cache)
         memset(parts, 0, (size_t)graph->nodes * sizeof *parts);
         return 0;
     }
-    int status = mg_encode_clusters(parts, &cut, graph, (int32_t)units->fixed_count, (uint64_t)units->config.seed, cache);
+    int status =
+        mg_encode_clusters(parts, &cut, graph, (int32_t)units->fixed_count, (uint64_t)units->config.seed, cache);
     if (!status && cut)
         mg_progress_say("note: %lld of %lld edges run between the %lld clusters and are not seen", (long long)cut,
                         (long long)graph->edges, (long long)units->fixed_count);
@@ -259,13 +260,16 @@ void mg_units_destroy(mg_units *units)
 
 /* --- epochs --- */
 
-int mg_epoch_create(mg_epoch *epoch, const mg_units *units, const int64_t *graphs, int64_t count, int shuffle, uint64_t seed,
-                    int64_t number)
+int mg_epoch_create(mg_epoch *epoch, const mg_units *units, const int64_t *graphs, int64_t count, int shuffle,
+                    uint64_t seed, int64_t number)
 {
     int64_t things = units->fixed_count ? units->fixed_count : graphs ? count : units->data->graphs;
     int64_t per_unit = units->fixed_count ? 1 : units->config.train.batch_graphs;
     int64_t *given = allocate(things, sizeof *given);
-    *epoch = (mg_epoch){.units = units, .graphs = things, .per_unit = per_unit, .count = (things + per_unit - 1) / per_unit,
+    *epoch = (mg_epoch){.units = units,
+                        .graphs = things,
+                        .per_unit = per_unit,
+                        .count = (things + per_unit - 1) / per_unit,
                         .order = allocate(things, sizeof *given)};
     if (!given || !epoch->order) {
         release(given);

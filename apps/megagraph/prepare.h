@@ -4,7 +4,8 @@
  *     a cluster                one of train.clusters parts, in such an order
  *     a pack of graphs         train.batch_graphs of them, made when needed and given back after
  *
- * Rows of a unit's outputs know their item (node or graph of the dataset), so every result comes out in the input's order.
+ * Rows of a unit's outputs know their item (node or graph of the dataset), so every result comes out in the input's
+ * order.
  */
 #ifndef MEGAGRAPH_APPS_PREPARE_H
 #define MEGAGRAPH_APPS_PREPARE_H
@@ -15,10 +16,10 @@
 
 typedef struct mg_unit {
     mg_dataset_batch *batch;
-    mg_model_batch view;      /* what the model is given */
-    int64_t rows;             /* of the outputs */
-    int64_t *row_items;       /* [rows] item, -1 for a virtual token */
-    mg_attn_plan *plan;       /* all below are owned; NULL where not used */
+    mg_model_batch view; /* what the model is given */
+    int64_t rows;        /* of the outputs */
+    int64_t *row_items;  /* [rows] item, -1 for a virtual token */
+    mg_attn_plan *plan;  /* all below are owned; NULL where not used */
     mg_attn_tiles tile_fields;
     mg_graph_near *near;
     mg_graph_paths *paths;
@@ -30,15 +31,16 @@ typedef struct mg_unit {
 } mg_unit;
 
 typedef struct mg_units {
-    const mg_dataset *data;  /* borrowed */
+    const mg_dataset *data; /* borrowed */
     mg_config config;
     mg_encodings encodings;
-    int64_t fixed_count;     /* 0: packs of graphs */
-    mg_unit **fixed;         /* [fixed_count] */
-    double seconds;          /* it took */
+    int64_t fixed_count; /* 0: packs of graphs */
+    mg_unit **fixed;     /* [fixed_count] */
+    double seconds;      /* it took */
 } mg_units;
 
-/* config is resolved; its attention.bias becomes the storage that was chosen. Says what is not seen (edges between clusters). */
+/* config is resolved; its attention.bias becomes the storage that was chosen. Says what is not seen (edges between
+ * clusters). */
 int mg_units_create(mg_units **out, const mg_dataset *data, mg_config *config, mg_cache *cache);
 void mg_units_destroy(mg_units *units);
 
@@ -46,12 +48,12 @@ void mg_units_destroy(mg_units *units);
 typedef struct mg_epoch {
     const mg_units *units;
     int64_t count;
-    int64_t *order;   /* fixed units: [count]; packs: graphs [graphs] */
+    int64_t *order; /* fixed units: [count]; packs: graphs [graphs] */
     int64_t graphs, per_unit;
 } mg_epoch;
 /* graphs [count]: those to pack (NULL: all); fixed units come all. shuffle: by seed and number, else in order. */
-int mg_epoch_create(mg_epoch *epoch, const mg_units *units, const int64_t *graphs, int64_t count, int shuffle, uint64_t seed,
-                    int64_t number);
+int mg_epoch_create(mg_epoch *epoch, const mg_units *units, const int64_t *graphs, int64_t count, int shuffle,
+                    uint64_t seed, int64_t number);
 void mg_epoch_clear(mg_epoch *epoch);
 /* Unit k; give it back with mg_epoch_return. */
 int mg_epoch_take(mg_unit **out, const mg_epoch *epoch, int64_t k);

@@ -72,7 +72,8 @@ static int take_labels(mg_problem *problem, char *const *class_names, int64_t cl
     }
     release(number);
     if (foreign)
-        mg_progress_say("note: %lld labels are of classes that the run does not know; they count as unlabelled", (long long)foreign);
+        mg_progress_say("note: %lld labels are of classes that the run does not know; they count as unlabelled",
+                        (long long)foreign);
     return 0;
 }
 
@@ -153,12 +154,14 @@ static int weigh_classes(mg_problem *problem, const mg_config *config)
         mg_progress_say("note: %lld of %lld classes have no training item and cannot be learnt, as class '%s'",
                         (long long)(classes - present), (long long)classes, problem->data->class_names[absent]);
     if (classes == 1)
-        mg_progress_say("note: all labels are of one class, '%s': there is nothing to tell apart", problem->data->class_names[0]);
+        mg_progress_say("note: all labels are of one class, '%s': there is nothing to tell apart",
+                        problem->data->class_names[0]);
     if (config->train.class_weights == MG_CLASS_WEIGHTS_BALANCED) {
         problem->class_weights = allocate_zeroed(classes, sizeof(float));
         for (int64_t c = 0; problem->class_weights && c < classes; c++)
             if (count[c])
-                problem->class_weights[c] = (float)((double)problem->counts[MG_DATASET_TRAIN] / ((double)present * (double)count[c]));
+                problem->class_weights[c] =
+                    (float)((double)problem->counts[MG_DATASET_TRAIN] / ((double)present * (double)count[c]));
     }
     release(count);
     return config->train.class_weights == MG_CLASS_WEIGHTS_BALANCED && !problem->class_weights ? -ENOMEM : 0;
@@ -173,8 +176,8 @@ static int take_truth(mg_problem *problem, char *const *class_names, int64_t cla
     if (data->labels)
         return take_labels(problem, class_names, classes);
     if (data->target_count != problem->outputs)
-        return fail(-EINVAL, "%s: has %lld target columns, the model has %lld outputs", data->name, (long long)data->target_count,
-                    (long long)problem->outputs);
+        return fail(-EINVAL, "%s: has %lld target columns, the model has %lld outputs", data->name,
+                    (long long)data->target_count, (long long)problem->outputs);
     problem->targets = allocate(count, sizeof(float));
     if (!problem->targets)
         return -ENOMEM;
@@ -184,7 +187,8 @@ static int take_truth(mg_problem *problem, char *const *class_names, int64_t cla
 
 static int start_problem(mg_problem **out, const mg_dataset *data, const mg_config *config, int64_t outputs)
 {
-    static const mg_model_loss losses[] = {MG_MODEL_CROSS_ENTROPY, MG_MODEL_CROSS_ENTROPY, MG_MODEL_ABSOLUTE, MG_MODEL_BINARY};
+    static const mg_model_loss losses[] = {MG_MODEL_CROSS_ENTROPY, MG_MODEL_CROSS_ENTROPY, MG_MODEL_ABSOLUTE,
+                                           MG_MODEL_BINARY};
     *out = allocate_zeroed(1, sizeof **out);
     if (!*out)
         return -ENOMEM;
@@ -219,8 +223,9 @@ int mg_problem_create(mg_problem **out, const mg_dataset *data, const mg_config 
     return 0;
 }
 
-int mg_problem_create_trained(mg_problem **out, const mg_dataset *data, const mg_config *config, int64_t split, int64_t outputs,
-                              char *const *class_names, int64_t classes, const float *mean, const float *deviation)
+int mg_problem_create_trained(mg_problem **out, const mg_dataset *data, const mg_config *config, int64_t split,
+                              int64_t outputs, char *const *class_names, int64_t classes, const float *mean,
+                              const float *deviation)
 {
     mg_problem *problem;
     int status = start_problem(&problem, data, config, outputs);
@@ -306,7 +311,8 @@ static double score_two_classes(selection *s, double (*metric)(const float *, co
     return value;
 }
 
-static double score_ranking(selection *s, const mg_problem *problem, double (*metric)(const float *, const float *, int64_t))
+static double score_ranking(selection *s, const mg_problem *problem,
+                            double (*metric)(const float *, const float *, int64_t))
 {
     if (s->labels)
         return score_two_classes(s, metric);

@@ -9,8 +9,8 @@
 void mg_progress_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The live line. In a log it is printed when `important` or ten seconds after the last. */
 void mg_progress_show(int important, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void mg_progress_end(void); /* clears the live line */
-double mg_progress_seconds(void); /* a steady clock */
+void mg_progress_end(void);                       /* clears the live line */
+double mg_progress_seconds(void);                 /* a steady clock */
 const char *mg_progress_duration(double seconds); /* "1 h 02 min", "3.4 s"; static */
 
 /* SIGINT and SIGTERM ask to stop; a second one ends the program at once. */

@@ -18,7 +18,8 @@ int mg_run_begin(const char *run)
     if (status)
         return status;
     if (mg_files_exists(mg_files_path(run, "config.yaml")))
-        return fail(-EEXIST, "%s: holds a run already: go on with it by --resume %s, or choose another --out", run, run);
+        return fail(-EEXIST, "%s: holds a run already: go on with it by --resume %s, or choose another --out", run,
+                    run);
     status = mg_files_write(probe, "", 0);
     if (status)
         return fail(status, "%s: the folder cannot be written: %s", run, strerror(-status));
@@ -38,7 +39,8 @@ static char *plan_text(const mg_config *config)
     for (int64_t l = 0; l < config->model.layers; l++)
         fprintf(file, "%lld, ", (long long)l);
     fprintf(file, "head], context: 1, context_method: none, recompute: false}\nsharding: 0\nsharding_group: all\n");
-    fprintf(file, "schedule: 1f1b\nmicrobatches: 1\nbias: %s\nplacement: []\n", mg_options_word(config, "attention.bias"));
+    fprintf(file, "schedule: 1f1b\nmicrobatches: 1\nbias: %s\nplacement: []\n",
+            mg_options_word(config, "attention.bias"));
     fprintf(file, "predicted: {step_seconds: null, memory_bytes: null}\n");
     fprintf(file, "hashes: {graph: null, model: null, machine: null, profile: null}\n");
     return fclose(file) ? NULL : text;
@@ -46,7 +48,8 @@ static char *plan_text(const mg_config *config)
 
 static int write_text(const char *run, const char *name, char *text)
 {
-    int status = text ? mg_files_write(mg_files_path(run, name), text, strlen(text)) : fail(-ENOMEM, "no memory for %s", name);
+    int status =
+        text ? mg_files_write(mg_files_path(run, name), text, strlen(text)) : fail(-ENOMEM, "no memory for %s", name);
     free(text);
     return status;
 }
@@ -141,25 +144,26 @@ int mg_log_write_epoch(mg_log *log, const mg_log_epoch *epoch)
                                 real(epoch->attention_seconds), "local", real(epoch->local_seconds), "dense",
                                 real(epoch->dense_seconds), "other", real(epoch->other_seconds));
     return write_line(log, json_pack("{s:I, s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:I}", "epoch", (json_int_t)epoch->epoch,
-                                     "steps", (json_int_t)epoch->step, "loss", real(epoch->loss), "metric", epoch->metric,
-                                     "validation", real(epoch->validation), "validation_loss", real(epoch->validation_loss), "lr",
-                                     real(epoch->rate), "phase_seconds", seconds, "peak_memory_bytes",
-                                     (json_int_t)epoch->peak_bytes));
+                                     "steps", (json_int_t)epoch->step, "loss", real(epoch->loss), "metric",
+                                     epoch->metric, "validation", real(epoch->validation), "validation_loss",
+                                     real(epoch->validation_loss), "lr", real(epoch->rate), "phase_seconds", seconds,
+                                     "peak_memory_bytes", (json_int_t)epoch->peak_bytes));
 }
 
 /* --- the summary --- */
 
 static json_t *summary_object(const mg_summary *summary)
 {
-    return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:i, s:[I], s:n, s:n, s:I, s:I, s:I}", "metric",
-                     summary->metric, "test", real(summary->test), "validation", real(summary->validation), "train",
-                     real(summary->train), "best_epoch", (json_int_t)summary->best_epoch, "epochs", (json_int_t)summary->epochs,
-                     "steps", (json_int_t)summary->steps, "parameters", (json_int_t)summary->parameters, "step_seconds_median",
-                     real(summary->step_seconds_median), "preprocess_seconds", real(summary->preprocess_seconds),
-                     "total_seconds", real(summary->total_seconds), "ranks", 1, "peak_memory_bytes",
+    return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:i, s:[I], s:n, s:n, s:I, s:I, s:I}",
+                     "metric", summary->metric, "test", real(summary->test), "validation", real(summary->validation),
+                     "train", real(summary->train), "best_epoch", (json_int_t)summary->best_epoch, "epochs",
+                     (json_int_t)summary->epochs, "steps", (json_int_t)summary->steps, "parameters",
+                     (json_int_t)summary->parameters, "step_seconds_median", real(summary->step_seconds_median),
+                     "preprocess_seconds", real(summary->preprocess_seconds), "total_seconds",
+                     real(summary->total_seconds), "ranks", 1, "peak_memory_bytes",
                      (json_int_t)summary->peak_memory_bytes, "predicted_step_seconds", "predicted_memory_bytes",
-                     "peak_resident_bytes", (json_int_t)summary->peak_resident_bytes, "seed", (json_int_t)summary->seed, "split",
-                     (json_int_t)summary->split);
+                     "peak_resident_bytes", (json_int_t)summary->peak_resident_bytes, "seed", (json_int_t)summary->seed,
+                     "split", (json_int_t)summary->split);
 }
 
 static int write_object(const char *run, json_t *object)

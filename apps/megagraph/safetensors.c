@@ -189,14 +189,16 @@ static int check_entry(int64_t *begin, int64_t *end, const char *file, const cha
     json_error_t error;
     size_t d;
     json_t *size;
-    if (json_unpack_ex(entry, &error, 0, "{s:s, s:o, s:[I, I!]}", "dtype", &type, "shape", &shape, "data_offsets", &from, &to))
+    if (json_unpack_ex(entry, &error, 0, "{s:s, s:o, s:[I, I!]}", "dtype", &type, "shape", &shape, "data_offsets",
+                       &from, &to))
         return fail(-EINVAL, "%s: tensor '%.80s' needs dtype, shape and data_offsets: %s", file, name, error.text);
     if (strcmp(type, "F32"))
         return fail(-EINVAL, "%s: tensor '%.80s' has dtype %.20s, F32 is expected", file, name, type);
     if (!json_is_array(shape))
         return fail(-EINVAL, "%s: tensor '%.80s' has a shape that is no list", file, name);
     int64_t bytes = 4;
-    json_array_foreach(shape, d, size) {
+    json_array_foreach(shape, d, size)
+    {
         json_int_t value = json_is_integer(size) ? json_integer_value(size) : -1;
         if (value < 0 || __builtin_mul_overflow(bytes, (int64_t)value, &bytes))
             return fail(-EINVAL, "%s: tensor '%.80s' has an impossible shape", file, name);
@@ -228,7 +230,8 @@ static int check_header(const char *file, json_t *header, int64_t data_bytes)
     int64_t count = 0, at = 0;
     int status = extents ? 0 : -ENOMEM;
     if (extents) {
-        json_object_foreach(header, name, entry) {
+        json_object_foreach(header, name, entry)
+        {
             if (!status && strcmp(name, "__metadata__")) {
                 status = check_entry(&extents[count].begin, &extents[count].end, file, name, entry);
                 count++;
@@ -239,14 +242,17 @@ static int check_header(const char *file, json_t *header, int64_t data_bytes)
         qsort(extents, (size_t)count, sizeof *extents, by_begin);
     for (int64_t t = 0; t < count && !status; t++) {
         if (extents[t].begin != at)
-            status = fail(-EINVAL, "%s: a tensor begins at byte %lld of the data, %lld is expected: tensors overlap or leave a hole",
-                          file, (long long)extents[t].begin, (long long)at);
+            status =
+                fail(-EINVAL,
+                     "%s: a tensor begins at byte %lld of the data, %lld is expected: tensors overlap or leave a hole",
+                     file, (long long)extents[t].begin, (long long)at);
         at = extents[t].end;
     }
     release(extents);
     if (!status && at != data_bytes)
-        status = fail(-EINVAL, "%s: its tensors take %lld bytes, the file holds %lld: it is truncated or not what it was", file,
-                      (long long)at, (long long)data_bytes);
+        status =
+            fail(-EINVAL, "%s: its tensors take %lld bytes, the file holds %lld: it is truncated or not what it was",
+                 file, (long long)at, (long long)data_bytes);
     return status;
 }
 
@@ -279,10 +285,12 @@ static int read_header(mg_safetensors *file, int64_t file_bytes)
 {
     uint64_t length = 0;
     if (file_bytes < 8 || get(file->descriptor, &length, 8, 0))
-        return fail(-EINVAL, "%s: %lld bytes are no safetensors file: 8 bytes of header length are expected first", file->path,
-                    (long long)file_bytes);
+        return fail(-EINVAL, "%s: %lld bytes are no safetensors file: 8 bytes of header length are expected first",
+                    file->path, (long long)file_bytes);
     if (length < 2 || length > LARGEST_HEADER || (int64_t)length > file_bytes - 8)
-        return fail(-EINVAL, "%s: a header of %llu bytes is expected, the file has %lld bytes after its length: truncated, or not safetensors",
+        return fail(-EINVAL,
+                    "%s: a header of %llu bytes is expected, the file has %lld bytes after its length: truncated, or "
+                    "not safetensors",
                     file->path, (unsigned long long)length, (long long)(file_bytes - 8));
     char *text = allocate((int64_t)length, 1);
     int status = text ? get(file->descriptor, text, (int64_t)length, 8) : -ENOMEM;
@@ -334,7 +342,8 @@ void mg_safetensors_close(mg_safetensors *file)
 
 int mg_safetensors_shape(int32_t *rank, int64_t shape[3], const mg_safetensors *file, const char *name)
 {
-    json_t *entry = strcmp(name, "__metadata__") ? json_object_get(file->header, name) : NULL, *sizes = json_object_get(entry, "shape");
+    json_t *entry = strcmp(name, "__metadata__") ? json_object_get(file->header, name) : NULL,
+           *sizes = json_object_get(entry, "shape");
     if (!entry)
         return fail(-ENOENT, "%s: tensor '%s' is expected and is not there", file->path, name);
     *rank = (int32_t)json_array_size(sizes);
@@ -350,7 +359,8 @@ static const char *shape_text(int32_t rank, const int64_t shape[3])
     char *text = ring[turn++ % 2];
     int length = snprintf(text, sizeof ring[0], "[");
     for (int32_t d = 0; d < rank && d < 3; d++)
-        length += snprintf(text + length, sizeof ring[0] - (size_t)length, "%s%lld", d ? ", " : "", (long long)shape[d]);
+        length +=
+            snprintf(text + length, sizeof ring[0] - (size_t)length, "%s%lld", d ? ", " : "", (long long)shape[d]);
     snprintf(text + length, sizeof ring[0] - (size_t)length, rank > 3 ? ", ...]" : "]");
     return text;
 }
@@ -366,9 +376,10 @@ int mg_safetensors_read(float *data, const mg_safetensors *file, const mg_tensor
     for (int32_t d = 0; d < tensor->rank && d < 3; d++)
         same &= shape[d] == tensor->shape[d];
     if (!same)
-        return fail(-EINVAL, "%s: tensor '%s' is %s, the model expects %s", file->path, tensor->name, shape_text(rank, shape),
-                    shape_text(tensor->rank, tensor->shape));
+        return fail(-EINVAL, "%s: tensor '%s' is %s, the model expects %s", file->path, tensor->name,
+                    shape_text(rank, shape), shape_text(tensor->rank, tensor->shape));
     json_t *offsets = json_object_get(json_object_get(file->header, tensor->name), "data_offsets");
-    status = get(file->descriptor, data, 4 * tensor_count(tensor), file->data_begin + json_integer_value(json_array_get(offsets, 0)));
+    status = get(file->descriptor, data, 4 * tensor_count(tensor),
+                 file->data_begin + json_integer_value(json_array_get(offsets, 0)));
     return status ? fail(status, "%s: tensor '%s' cannot be read: %s", file->path, tensor->name, strerror(-status)) : 0;
 }

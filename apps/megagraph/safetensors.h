@@ -4,7 +4,8 @@
  *     header    JSON: {"name": {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}, ...}, padded with spaces
  *     data      the tensors one after another, without holes; offsets count from the first byte of data
  *
- * A file is checked against its own size before anything of it is used; a wrong one gives one line that says what was expected and found.
+ * A file is checked against its own size before anything of it is used; a wrong one gives one line that says what was
+ * expected and found.
  */
 #ifndef MEGAGRAPH_APPS_SAFETENSORS_H
 #define MEGAGRAPH_APPS_SAFETENSORS_H
@@ -17,7 +18,8 @@ typedef struct mg_tensor {
     const float *data;
 } mg_tensor;
 
-/* Writes and syncs `path`. *bytes and *hash are the file's (mg_graph_hash_bytes by blocks of 1 MiB, as mg_safetensors_hash). */
+/* Writes and syncs `path`. *bytes and *hash are the file's (mg_graph_hash_bytes by blocks of 1 MiB, as
+ * mg_safetensors_hash). */
 int mg_safetensors_write(int64_t *bytes, uint64_t *hash, const char *path, const mg_tensor *tensors, int64_t count);
 int mg_safetensors_hash(int64_t *bytes, uint64_t *hash, const char *path);
 

@@ -8,7 +8,6 @@
 #include "checkpoint.h"
 #include "config.h"
 #include "evaluate.h"
-#include "files.h"
 #include "memory.h"
 #include "progress.h"
 
@@ -24,19 +23,19 @@ typedef struct trainer {
     int64_t no_decay_count;
     mg_checkpoint state;
     mg_log *log;
-    int64_t *graphs, graph_count; /* packs: graphs that hold a training item; NULL: all */
+    int64_t *graphs, graph_count;           /* packs: graphs that hold a training item; NULL: all */
     int64_t *eval_graphs, eval_graph_count; /* likewise validation */
-    float *doutputs;              /* [rows][outputs], of the runner's room */
+    float *doutputs;                        /* [rows][outputs], of the runner's room */
     int64_t doutputs_room;
-    float *item_outputs;          /* [items][outputs] */
-    int64_t *rows;                /* [items] scratch: rows that count */
+    float *item_outputs; /* [items][outputs] */
+    int64_t *rows;       /* [items] scratch: rows that count */
     double *step_seconds;
     int64_t step_count, step_room;
-    double start, saved;          /* clock: when this sitting began, when it last saved */
-    double seconds_before;        /* of earlier sittings */
+    double start, saved;   /* clock: when this sitting began, when it last saved */
+    double seconds_before; /* of earlier sittings */
     int64_t epochs_before;
     double rate;
-    mg_model_times times;         /* of the epoch that runs */
+    mg_model_times times; /* of the epoch that runs */
     int skipped_said;
 } trainer;
 
@@ -134,9 +133,11 @@ static int start_resumed(trainer *t)
 {
     mg_checkpoint_arrays arrays = arrays_of(t);
     if (t->state.dataset_hash != t->in->dataset_hash)
-        return fail(-EINVAL, "%s: the checkpoint is of a dataset with hash %016llx, %s has %016llx: it was changed, or is another",
-                    t->in->run, (unsigned long long)t->state.dataset_hash, t->problem->data->name,
-                    (unsigned long long)t->in->dataset_hash);
+        return fail(
+            -EINVAL,
+            "%s: the checkpoint is of a dataset with hash %016llx, %s has %016llx: it was changed, or is another",
+            t->in->run, (unsigned long long)t->state.dataset_hash, t->problem->data->name,
+            (unsigned long long)t->in->dataset_hash);
     int status = mg_checkpoint_read(&t->state, &arrays);
     if (status)
         return status;
@@ -145,7 +146,8 @@ static int start_resumed(trainer *t)
     t->state.config_hash = mg_config_hash(t->config);
     t->seconds_before = t->state.seconds;
     t->epochs_before = t->state.epoch;
-    mg_progress_say("%sgoing on from step %lld, epoch %lld", t->in->title, (long long)t->state.step, (long long)t->state.epoch);
+    mg_progress_say("%sgoing on from step %lld, epoch %lld", t->in->title, (long long)t->state.step,
+                    (long long)t->state.epoch);
     return 0;
 }
 
@@ -154,7 +156,8 @@ static int trainer_open(trainer *t, const mg_training *in)
     const mg_dataset *data = in->problem->data;
     *t = (trainer){.in = in, .config = in->config, .problem = in->problem, .start = mg_progress_seconds()};
     t->saved = t->start;
-    mg_model_desc desc = mg_prepare_model(in->config, data->feature_count, data->edge_feature_count, in->problem->outputs);
+    mg_model_desc desc =
+        mg_prepare_model(in->config, data->feature_count, data->edge_feature_count, in->problem->outputs);
     int status = relay(mg_model_create(&t->model, &desc), mg_model_last_error());
     t->runner = (mg_runner){.model = t->model, .training = 1, .threads = (int)in->config->threads};
     if (!status)
@@ -181,8 +184,8 @@ static int trainer_close(trainer *t)
     mg_runner_clear(&t->runner);
     mg_checkpoint_clear(&t->state);
     mg_model_destroy(t->model);
-    void *const blocks[] = {t->parameters, t->no_decay, t->graphs, t->eval_graphs, t->doutputs, t->item_outputs, t->rows,
-                            t->step_seconds};
+    void *const blocks[] = {t->parameters, t->no_decay,     t->graphs, t->eval_graphs,
+                            t->doutputs,   t->item_outputs, t->rows,   t->step_seconds};
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
         release(blocks[b]);
     return status;
@@ -276,7 +279,9 @@ static void add_times(mg_model_times *sum, mg_model_times after, mg_model_times 
 static int learn_unit(trainer *t, const mg_unit *unit, double scale, double *loss)
 {
     const mg_problem *problem = t->problem;
-    mg_model_step step = {.training = 1, .seed = (uint64_t)t->config->seed, .step = (uint32_t)t->state.step,
+    mg_model_step step = {.training = 1,
+                          .seed = (uint64_t)t->config->seed,
+                          .step = (uint32_t)t->state.step,
                           .threads = (int)t->config->threads};
     answers truth;
     double sum = 0, weight = 0;
@@ -292,12 +297,14 @@ static int learn_unit(trainer *t, const mg_unit *unit, double scale, double *los
     if (!status) /* rows that are no training items have gradient 0: the loss leaves them alone */
         memset(t->doutputs, 0, (size_t)(unit->rows * problem->outputs) * sizeof(float));
     if (!status)
-        status = relay(mg_model_loss_sum(&sum, &weight, t->doutputs, t->model, problem->loss, t->runner.outputs, truth.rows,
-                                         truth.count, truth.labels, truth.targets, problem->class_weights, scale),
-                       mg_model_last_error());
+        status =
+            relay(mg_model_loss_sum(&sum, &weight, t->doutputs, t->model, problem->loss, t->runner.outputs, truth.rows,
+                                    truth.count, truth.labels, truth.targets, problem->class_weights, scale),
+                  mg_model_last_error());
     if (!status)
-        status = relay(mg_model_backward(t->model, t->parameters, t->gradients, t->runner.pass, &unit->view, &step, t->doutputs),
-                       mg_model_last_error());
+        status = relay(
+            mg_model_backward(t->model, t->parameters, t->gradients, t->runner.pass, &unit->view, &step, t->doutputs),
+            mg_model_last_error());
     if (!status)
         add_times(&t->times, mg_model_pass_times(t->runner.pass), before);
     *loss += sum;
@@ -314,18 +321,23 @@ static int64_t steps_of_epoch(const trainer *t, const mg_epoch *epoch)
 static double rate_of_step(const trainer *t, const mg_epoch *epoch)
 {
     static const mg_dp_schedule schedules[] = {MG_DP_COSINE, MG_DP_CONSTANT, MG_DP_LINEAR, MG_DP_COSINE};
-    return mg_dp_schedule_rate(schedules[t->config->train.schedule], t->config->train.lr, t->state.step, t->config->train.warmup,
-                               t->config->train.epochs * steps_of_epoch(t, epoch));
+    return mg_dp_schedule_rate(schedules[t->config->train.schedule], t->config->train.lr, t->state.step,
+                               t->config->train.warmup, t->config->train.epochs * steps_of_epoch(t, epoch));
 }
 
 static int update(trainer *t, const mg_epoch *epoch, double *norm)
 {
     *norm = sqrt(mg_dp_square_sum(t->gradients, t->floats));
     t->rate = rate_of_step(t, epoch);
-    mg_dp_adamw adamw = {.rate = (float)t->rate, .weight_decay = (float)t->config->train.weight_decay, .beta1 = 0.9f,
-                         .beta2 = 0.999f, .epsilon = 1e-8f, .no_decay = t->no_decay, .no_decay_count = t->no_decay_count};
-    return relay(mg_dp_adamw_step(t->parameters, t->first, t->second, t->gradients, t->floats, &adamw, t->state.step + 1,
-                                  mg_dp_clip_scale(*norm, t->config->train.clip)),
+    mg_dp_adamw adamw = {.rate = (float)t->rate,
+                         .weight_decay = (float)t->config->train.weight_decay,
+                         .beta1 = 0.9f,
+                         .beta2 = 0.999f,
+                         .epsilon = 1e-8f,
+                         .no_decay = t->no_decay,
+                         .no_decay_count = t->no_decay_count};
+    return relay(mg_dp_adamw_step(t->parameters, t->first, t->second, t->gradients, t->floats, &adamw,
+                                  t->state.step + 1, mg_dp_clip_scale(*norm, t->config->train.clip)),
                  mg_dp_last_error());
 }
 
@@ -351,8 +363,11 @@ static int refuse_loss(const trainer *t, double loss, double norm)
         snprintf(kept, sizeof kept, "the checkpoint of step %lld is kept", (long long)last.step);
         mg_checkpoint_clear(&last);
     }
-    return fail(-EDOM, "%sthe loss is %g and the gradient's norm %g at step %lld of epoch %lld: lower train.lr (%g), or set train.clip; %s",
-                t->in->title, loss, norm, (long long)t->state.step + 1, (long long)t->state.epoch + 1, t->config->train.lr, kept);
+    return fail(-EDOM,
+                "%sthe loss is %g and the gradient's norm %g at step %lld of epoch %lld: lower train.lr (%g), or set "
+                "train.clip; %s",
+                t->in->title, loss, norm, (long long)t->state.step + 1, (long long)t->state.epoch + 1,
+                t->config->train.lr, kept);
 }
 
 /* Units [begin, end) of the epoch: one step. */
@@ -391,8 +406,8 @@ static int make_step(trainer *t, const mg_epoch *epoch, int64_t begin, int64_t e
     double seconds = mg_progress_seconds() - start;
     status = note_seconds(t, seconds);
     return status ? status
-                  : mg_log_write_step(t->log, &(mg_log_step){t->state.step, t->state.epoch + 1, loss / w.weight, t->rate, norm,
-                                                             seconds});
+                  : mg_log_write_step(t->log, &(mg_log_step){t->state.step, t->state.epoch + 1, loss / w.weight,
+                                                             t->rate, norm, seconds});
 }
 
 /* --- an epoch --- */
@@ -413,7 +428,8 @@ static int make_steps(trainer *t)
 {
     mg_epoch epoch;
     int64_t each = t->config->train.accumulate;
-    int status = mg_epoch_create(&epoch, t->in->units, t->graphs, t->graph_count, 1, (uint64_t)t->config->seed, t->state.epoch);
+    int status =
+        mg_epoch_create(&epoch, t->in->units, t->graphs, t->graph_count, 1, (uint64_t)t->config->seed, t->state.epoch);
     while (!status && t->state.position < epoch.count) {
         int64_t end = t->state.position + each < epoch.count ? t->state.position + each : epoch.count;
         status = mg_progress_stop_wanted() ? stop_now(t) : make_step(t, &epoch, t->state.position, end);
@@ -422,9 +438,9 @@ static int make_steps(trainer *t)
             status = save_when_due(t);
         }
         if (!status && epoch.count > 1)
-            mg_progress_show(0, "%sepoch %lld/%lld  unit %lld/%lld  loss %.4f", t->in->title, (long long)t->state.epoch + 1,
-                             (long long)t->config->train.epochs, (long long)end, (long long)epoch.count,
-                             t->state.epoch_loss / t->state.epoch_weight);
+            mg_progress_show(0, "%sepoch %lld/%lld  unit %lld/%lld  loss %.4f", t->in->title,
+                             (long long)t->state.epoch + 1, (long long)t->config->train.epochs, (long long)end,
+                             (long long)epoch.count, t->state.epoch_loss / t->state.epoch_weight);
     }
     mg_epoch_clear(&epoch);
     return status;
@@ -449,8 +465,8 @@ static int loss_of(double *mean, trainer *t, int which)
     for (int64_t i = 0; i < problem->data->items; i++)
         if (problem->split[i] == which)
             t->rows[count++] = i;
-    int status = mg_model_loss_sum(&sum, &weight, NULL, t->model, problem->loss, t->item_outputs, t->rows, count, problem->labels,
-                                   problem->targets, problem->class_weights, 1);
+    int status = mg_model_loss_sum(&sum, &weight, NULL, t->model, problem->loss, t->item_outputs, t->rows, count,
+                                   problem->labels, problem->targets, problem->class_weights, 1);
     *mean = status || !(weight > 0) ? (double)NAN : sum / weight;
     return relay(status, mg_model_last_error());
 }
@@ -460,7 +476,8 @@ static void keep_best(trainer *t, double value, double loss)
     mg_checkpoint *state = &t->state;
     int has_validation = t->problem->counts[MG_DATASET_VALIDATION] > 0;
     int better = mg_problem_better(t->problem->metric, value, state->best_value) ||
-                 (value == state->best_value && loss < state->best_loss) || (isnan(value) && isnan(state->best_value) && has_validation &&
+                 (value == state->best_value && loss < state->best_loss) ||
+                 (isnan(value) && isnan(state->best_value) && has_validation &&
                   (isnan(state->best_loss) || loss < state->best_loss));
     if (has_validation && !better)
         return;
@@ -503,12 +520,19 @@ static int finish_epoch(trainer *t, double start)
     state->epoch++;
     if (due)
         keep_best(t, value, validation_loss);
-    status = mg_log_write_epoch(
-        t->log, &(mg_log_epoch){.epoch = state->epoch, .step = state->step, .loss = loss, .validation = value,
-                                .validation_loss = validation_loss, .rate = t->rate, .seconds = mg_progress_seconds() - start,
-                                .attention_seconds = t->times.attention, .local_seconds = t->times.local,
-                                .dense_seconds = t->times.dense, .other_seconds = t->times.other,
-                                .peak_bytes = mg_memory_peak(), .metric = mg_options_word(t->config, "metric")});
+    status = mg_log_write_epoch(t->log, &(mg_log_epoch){.epoch = state->epoch,
+                                                        .step = state->step,
+                                                        .loss = loss,
+                                                        .validation = value,
+                                                        .validation_loss = validation_loss,
+                                                        .rate = t->rate,
+                                                        .seconds = mg_progress_seconds() - start,
+                                                        .attention_seconds = t->times.attention,
+                                                        .local_seconds = t->times.local,
+                                                        .dense_seconds = t->times.dense,
+                                                        .other_seconds = t->times.other,
+                                                        .peak_bytes = mg_memory_peak(),
+                                                        .metric = mg_options_word(t->config, "metric")});
     state->position = 0;
     state->epoch_loss = state->epoch_weight = 0;
     t->times = (mg_model_times){0};
@@ -548,20 +572,21 @@ static int summarise(mg_summary *summary, trainer *t)
     if (status)
         return status;
     qsort(t->step_seconds, (size_t)t->step_count, sizeof(double), by_value);
-    *summary = (mg_summary){.test = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_TEST),
-                            .validation = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_VALIDATION),
-                            .train = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_TRAIN),
-                            .best_epoch = t->state.best_epoch,
-                            .epochs = t->state.epoch,
-                            .steps = t->state.step,
-                            .parameters = t->floats,
-                            .peak_memory_bytes = mg_memory_peak(),
-                            .peak_resident_bytes = mg_memory_resident_peak(),
-                            .seed = t->config->seed,
-                            .split = t->in->split,
-                            .step_seconds_median = t->step_count ? t->step_seconds[t->step_count / 2] : (double)NAN,
-                            .preprocess_seconds = t->in->preprocess_seconds,
-                            .total_seconds = t->seconds_before + mg_progress_seconds() - t->start};
+    *summary =
+        (mg_summary){.test = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_TEST),
+                     .validation = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_VALIDATION),
+                     .train = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_TRAIN),
+                     .best_epoch = t->state.best_epoch,
+                     .epochs = t->state.epoch,
+                     .steps = t->state.step,
+                     .parameters = t->floats,
+                     .peak_memory_bytes = mg_memory_peak(),
+                     .peak_resident_bytes = mg_memory_resident_peak(),
+                     .seed = t->config->seed,
+                     .split = t->in->split,
+                     .step_seconds_median = t->step_count ? t->step_seconds[t->step_count / 2] : (double)NAN,
+                     .preprocess_seconds = t->in->preprocess_seconds,
+                     .total_seconds = t->seconds_before + mg_progress_seconds() - t->start};
     snprintf(summary->metric, sizeof summary->metric, "%s", mg_options_word(t->config, "metric"));
     return mg_summary_write(t->in->run, summary);
 }

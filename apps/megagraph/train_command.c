@@ -129,7 +129,8 @@ static int list_children(session *s)
         else if (seeds == 1)
             snprintf(one->name, sizeof one->name, "%s-%lld", word, (long long)one->split);
         else
-            snprintf(one->name, sizeof one->name, "%s-%lld-seed-%lld", word, (long long)one->split, (long long)one->seed);
+            snprintf(one->name, sizeof one->name, "%s-%lld-seed-%lld", word, (long long)one->split,
+                     (long long)one->seed);
     }
     return 0;
 }
@@ -150,8 +151,9 @@ static int prepare(session *s)
         status = mg_run_describe(s->run, &s->config);
     if (!status)
         mg_progress_say("model %s, %lld layers of %lld, distance %lld, far %s, codes held as %s; prepared in %s",
-                        ((const char *[]){"graphormer", "gt", "gps"})[s->config.model.kind], (long long)s->config.model.layers,
-                        (long long)s->config.model.hidden, (long long)s->config.model.encodings.distance,
+                        ((const char *[]){"graphormer", "gt", "gps"})[s->config.model.kind],
+                        (long long)s->config.model.layers, (long long)s->config.model.hidden,
+                        (long long)s->config.model.encodings.distance,
                         s->config.attention.far == MG_FAR_MASK ? "masked" : "seen",
                         mg_options_word(&s->config, "attention.bias"), mg_progress_duration(s->units->seconds));
     return status;
@@ -169,9 +171,14 @@ static int train_child(mg_summary *summary, session *s, const child *one, const 
     if (!status)
         status = mg_problem_create(&problem, s->data, &config, one->split);
     if (!status)
-        status = mg_train(summary, &(mg_training){.run = folder, .config = &config, .problem = problem, .units = s->units,
-                                                  .dataset_hash = s->dataset_hash, .preprocess_seconds = s->units->seconds,
-                                                  .split = one->split, .title = title});
+        status = mg_train(summary, &(mg_training){.run = folder,
+                                                  .config = &config,
+                                                  .problem = problem,
+                                                  .units = s->units,
+                                                  .dataset_hash = s->dataset_hash,
+                                                  .preprocess_seconds = s->units->seconds,
+                                                  .split = one->split,
+                                                  .title = title});
     mg_problem_destroy(problem);
     return status;
 }
@@ -207,8 +214,8 @@ static int train_children(session *s)
             values[c] = summaries[c].test;
         int64_t used = values ? mg_summary_mean(&mean, &deviation, values, s->count) : 0;
         if (used)
-            printf("test %s %.4f, deviation %.4f, standard error %.4f over %lld runs in %s\n", summaries[0].metric, mean, deviation,
-                   deviation / sqrt((double)used), (long long)used, s->run);
+            printf("test %s %.4f, deviation %.4f, standard error %.4f over %lld runs in %s\n", summaries[0].metric,
+                   mean, deviation, deviation / sqrt((double)used), (long long)used, s->run);
         release(values);
     }
     release(summaries);
@@ -225,10 +232,10 @@ static int train_all(session *s)
     if (status)
         return status;
     mg_progress_end();
-    printf("test %s %.4f, validation %.4f (epoch %lld of %lld), %s, %s of memory; run in %s\n", summary.metric, summary.test,
-           summary.validation, (long long)summary.best_epoch, (long long)summary.epochs,
-           mg_progress_duration(summary.total_seconds + summary.preprocess_seconds), mg_memory_text(summary.peak_resident_bytes),
-           s->run);
+    printf("test %s %.4f, validation %.4f (epoch %lld of %lld), %s, %s of memory; run in %s\n", summary.metric,
+           summary.test, summary.validation, (long long)summary.best_epoch, (long long)summary.epochs,
+           mg_progress_duration(summary.total_seconds + summary.preprocess_seconds),
+           mg_memory_text(summary.peak_resident_bytes), s->run);
     return 0;
 }
 
@@ -273,7 +280,8 @@ static int run(const mg_command *command, int count, char **words)
     if (code && s.made)
         rmdir(s.run); /* where nothing was written */
     if (code > 128)
-        fprintf(stderr, "megagraph: stopped; the checkpoint is saved; go on with: megagraph train --resume %s\n", s.run);
+        fprintf(stderr, "megagraph: stopped; the checkpoint is saved; go on with: megagraph train --resume %s\n",
+                s.run);
     mg_units_destroy(s.units);
     mg_encode_close_cache(&s.cache);
     mg_dataset_close(s.data);
@@ -285,7 +293,8 @@ const mg_command mg_command_train = {
     .name = "train",
     .summary = "trains a model on a dataset",
     .usage = "--data FILE --out RUN [--config FILE] [--set KEY=VALUE ...] [--seeds K] | --resume RUN",
-    .text = "Trains, chooses the epoch by validation, tests, and keeps all in RUN. Every setting has a default; those that are\n"
+    .text = "Trains, chooses the epoch by validation, tests, and keeps all in RUN. Every setting has a default; those "
+            "that are\n"
             "auto are settled from the dataset and written to RUN/config.yaml. Ctrl-C saves a checkpoint.",
     .flags = flags,
     .flag_count = sizeof flags / sizeof *flags,

@@ -1,5 +1,5 @@
-/* Checkpoints: the same comes back; truncated, hostile, of another model: one line; killed at any moment: the old or the
- * new one loads; the n-th allocation fails. */
+/* Checkpoints: the same comes back; truncated, hostile, of another model: one line; killed at any moment: the old or
+ * the new one loads; the n-th allocation fails. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 
@@ -20,8 +20,16 @@ static char folder[] = "/tmp/megagraph-checkpoint-XXXXXX";
 static mg_model *make_model(int32_t hidden)
 {
     mg_model *model;
-    mg_model_desc desc = {.kind = MG_MODEL_GPS, .inputs = 3, .outputs = 2, .layers = 1, .hidden = hidden, .heads = 2, .ffn = 4,
-                          .local = MG_MODEL_LOCAL_GCN, .readout = MG_MODEL_NODES, .codes = 4};
+    mg_model_desc desc = {.kind = MG_MODEL_GPS,
+                          .inputs = 3,
+                          .outputs = 2,
+                          .layers = 1,
+                          .hidden = hidden,
+                          .heads = 2,
+                          .ffn = 4,
+                          .local = MG_MODEL_LOCAL_GCN,
+                          .readout = MG_MODEL_NODES,
+                          .codes = 4};
     assert_int_equal(mg_model_create(&model, &desc), 0);
     return model;
 }
@@ -43,18 +51,35 @@ static world make_world(uint64_t seed)
     test_fill(w.ranges, 4 * w.floats, seed, 3);
     test_fill(w.mean, 2, seed + 1, 1);
     test_fill(w.deviation, 2, seed + 2, 1);
-    w.state = (mg_checkpoint){.step = 7 + (int64_t)seed, .epoch = 3, .position = 2, .epoch_loss = 1.0 / 3, .epoch_weight = 1e-300,
-                              .best_epoch = -1, .best_value = NAN, .best_loss = 0.1, .seconds = 12.5, .log_bytes = 99,
-                              .config_hash = 0xfedcba9876543210, .dataset_hash = 5, .inputs = 3, .outputs = 2, .classes = 2};
+    w.state = (mg_checkpoint){.step = 7 + (int64_t)seed,
+                              .epoch = 3,
+                              .position = 2,
+                              .epoch_loss = 1.0 / 3,
+                              .epoch_weight = 1e-300,
+                              .best_epoch = -1,
+                              .best_value = NAN,
+                              .best_loss = 0.1,
+                              .seconds = 12.5,
+                              .log_bytes = 99,
+                              .config_hash = 0xfedcba9876543210,
+                              .dataset_hash = 5,
+                              .inputs = 3,
+                              .outputs = 2,
+                              .classes = 2};
     return w;
 }
 
 /* The arrays and names point into the world. */
 static void point(world *w)
 {
-    w->arrays = (mg_checkpoint_arrays){.model = w->model, .best = w->ranges, .current = w->ranges + w->floats,
-                                       .first = w->ranges + 2 * w->floats, .second = w->ranges + 3 * w->floats,
-                                       .target_mean = w->mean, .target_deviation = w->deviation, .targets = 2};
+    w->arrays = (mg_checkpoint_arrays){.model = w->model,
+                                       .best = w->ranges,
+                                       .current = w->ranges + w->floats,
+                                       .first = w->ranges + 2 * w->floats,
+                                       .second = w->ranges + 3 * w->floats,
+                                       .target_mean = w->mean,
+                                       .target_deviation = w->deviation,
+                                       .targets = 2};
     w->state.class_names = w->names;
 }
 
@@ -167,7 +192,10 @@ static void a_changed_byte_is_refused(void **unused)
     end_world(&w);
 }
 
-static int check(const char *header, int64_t data_bytes) { return mg_safetensors_check("f", header, (int64_t)strlen(header), data_bytes); }
+static int check(const char *header, int64_t data_bytes)
+{
+    return mg_safetensors_check("f", header, (int64_t)strlen(header), data_bytes);
+}
 
 static void hostile_headers_are_refused(void **unused)
 {
@@ -176,7 +204,12 @@ static void hostile_headers_are_refused(void **unused)
     assert_int_equal(check("{}", 0), 0);
     assert_int_equal(check("{\"__metadata__\":{\"format\":\"pt\"}}   ", 0), 0);
     const char *const wrong[] = {
-        "", "[]", "{", "3", "{\"a\":3}", "{\"a\":{}}",
+        "",
+        "[]",
+        "{",
+        "3",
+        "{\"a\":3}",
+        "{\"a\":{}}",
         "{\"a\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,9]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}",
@@ -188,8 +221,10 @@ static void hostile_headers_are_refused(void **unused)
         "{\"a\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
+        "offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
+        "offsets\":[4,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
     };
@@ -204,7 +239,8 @@ static void hostile_manifests_are_refused(void **unused)
 {
     (void)unused;
     mg_checkpoint state;
-    const char *const wrong[] = {"", "{}", "[]", "{\"version\":2}", "{\"version\":1}", "{\"version\":1,\"step\":\"x\"}"};
+    const char *const wrong[] = {
+        "", "{}", "[]", "{\"version\":2}", "{\"version\":1}", "{\"version\":1,\"step\":\"x\"}"};
     for (size_t m = 0; m < sizeof wrong / sizeof *wrong; m++) {
         assert_int_equal(mg_checkpoint_parse(&state, "m", wrong[m], (int64_t)strlen(wrong[m])), -EINVAL);
         mg_checkpoint_clear(&state);
@@ -356,16 +392,11 @@ static int remove_folder(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_saved_comes_back),
-        cmocka_unit_test(of_another_model_is_refused),
-        cmocka_unit_test(truncated_anywhere_is_refused),
-        cmocka_unit_test(a_changed_byte_is_refused),
-        cmocka_unit_test(hostile_headers_are_refused),
-        cmocka_unit_test(hostile_manifests_are_refused),
-        cmocka_unit_test(what_is_no_checkpoint_is_refused),
-        cmocka_unit_test(between_the_renames_the_old_one_loads),
-        cmocka_unit_test(killed_at_any_moment_one_loads),
-        cmocka_unit_test(a_failed_save_keeps_the_old_one),
+        cmocka_unit_test(what_is_saved_comes_back),         cmocka_unit_test(of_another_model_is_refused),
+        cmocka_unit_test(truncated_anywhere_is_refused),    cmocka_unit_test(a_changed_byte_is_refused),
+        cmocka_unit_test(hostile_headers_are_refused),      cmocka_unit_test(hostile_manifests_are_refused),
+        cmocka_unit_test(what_is_no_checkpoint_is_refused), cmocka_unit_test(between_the_renames_the_old_one_loads),
+        cmocka_unit_test(killed_at_any_moment_one_loads),   cmocka_unit_test(a_failed_save_keeps_the_old_one),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

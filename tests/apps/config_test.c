@@ -26,8 +26,10 @@ static void refused(const char *text, const char *part)
 static void reads_nested_and_dotted_keys(void **state)
 {
     (void)state;
-    assert_int_equal(parse("seed: 7\nmodel:\n  kind: gt\n  encodings:\n    distance: 3\n  dropout: 0.25\ntrain.lr: 1e-3\n"
-                           "data: {split: 0-2, directed: yes}\nmemory: 1.5G\n"), 0);
+    assert_int_equal(
+        parse("seed: 7\nmodel:\n  kind: gt\n  encodings:\n    distance: 3\n  dropout: 0.25\ntrain.lr: 1e-3\n"
+              "data: {split: 0-2, directed: yes}\nmemory: 1.5G\n"),
+        0);
     assert_int_equal(config.seed, 7);
     assert_string_equal(mg_options_word(&config, "model.kind"), "gt");
     assert_int_equal(config.model.encodings.distance, 3);
@@ -127,7 +129,9 @@ static void written_text_reads_back(void **state)
     (void)state;
     mg_config again;
     char path[] = "a \"quoted\" \\ name:\n#\x01 end";
-    assert_int_equal(parse("train: {lr: 0.1, weight_decay: 1.2345678901234567e-5, clip: auto}\nmodel: {layers: 5}\nseed: 9000000000000000\n"), 0);
+    assert_int_equal(parse("train: {lr: 0.1, weight_decay: 1.2345678901234567e-5, clip: auto}\nmodel: {layers: "
+                           "5}\nseed: 9000000000000000\n"),
+                     0);
     strcpy(config.data.path, path);
     for (int round = 0; round < 2; round++) {
         char *text = mg_config_text(&config);

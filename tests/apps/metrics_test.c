@@ -67,7 +67,8 @@ static void rankings_equal_all_pairs(void **state)
             truth[i] = kind == 4 ? NAN : kind == 0;
         }
         assert_true(fabs(mg_metrics_roc_auc(scores, truth, ITEMS) - area_by_pairs(scores, truth, ITEMS)) < 1e-12);
-        assert_true(fabs(mg_metrics_average_precision(scores, truth, ITEMS) - precision_by_thresholds(scores, truth, ITEMS)) < 1e-12);
+        assert_true(fabs(mg_metrics_average_precision(scores, truth, ITEMS) -
+                         precision_by_thresholds(scores, truth, ITEMS)) < 1e-12);
     }
 }
 

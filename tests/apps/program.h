@@ -8,7 +8,7 @@
 /* What the last run printed, stdout then stderr. */
 extern char program_said[1 << 16];
 
-int program_setup(void **state);    /* makes the folder and goes there */
+int program_setup(void **state); /* makes the folder and goes there */
 int program_teardown(void **state);
 
 /* megagraph with these arguments, one thread; its exit status. */
@@ -20,9 +20,9 @@ void program_refuses(const char *part, const char *format, ...) __attribute__((f
 /* Starts it and interrupts it when `path` has `lines` lines; its exit status. */
 int program_interrupted(const char *path, int lines, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-json_t *program_json(const char *path);        /* of a file; json_decref it */
+json_t *program_json(const char *path); /* of a file; json_decref it */
 double program_number(const char *path, const char *key);
 int program_same(const char *a, const char *b); /* files are equal to the byte */
 int program_lines(const char *path);
-char *program_text(const char *path);          /* of a file; free it */
+char *program_text(const char *path); /* of a file; free it */
 #endif

@@ -86,8 +86,8 @@ static void datasets_that_cannot_be_learnt(void **state)
     write_text("labels.csv", "id,label\na,1\nb,1\nc,1\nd,1\ne,1\n");
     program_works("train --data list.txt --out one-class %s data.labels=labels.csv train.epochs=2", small);
     assert_non_null(strstr(program_said, "one class"));
-    program_refuses("all nodes would look the same", "train --data list.txt --out r2 %s data.labels=labels.csv model.encodings.degree=0",
-                    small);
+    program_refuses("all nodes would look the same",
+                    "train --data list.txt --out r2 %s data.labels=labels.csv model.encodings.degree=0", small);
     program_refuses("virtual_token", "train --data sbm.npz --out r3 --set model.virtual_token=on");
     program_refuses("edge features", "train --data sbm.npz --out r4 --set model.encodings.edge_path=3");
     program_refuses("no multiple", "train --data sbm.npz --out r5 --set model.hidden=10 model.heads=4");
@@ -96,7 +96,8 @@ static void datasets_that_cannot_be_learnt(void **state)
     program_refuses("numbered from 0", "train --data sbm.npz --out r8 --set data.split=5");
     program_refuses("clusters", "train --data sbm.npz --out r9 --set train.clusters=121");
     program_refuses("data.folds", "train --data sbm.npz --out r10 --set data.folds=1");
-    program_refuses("see nothing", "train --data sbm.npz --out r11 --set attention.far=mask model.encodings.distance=0");
+    program_refuses("see nothing",
+                    "train --data sbm.npz --out r11 --set attention.far=mask model.encodings.distance=0");
 }
 
 static void a_run_is_not_overwritten(void **state)
@@ -156,8 +157,10 @@ static void a_full_tmpfs(void **state)
 static void a_diverging_run_stops(void **state)
 {
     (void)state;
-    program_refuses("lower train.lr", "train --data sbm.npz --out nan %s train.lr=1e6 train.clip=0 train.warmup=4 train.epochs=400 "
-                                      "train.patience=0 train.weight_decay=1e6", small);
+    program_refuses("lower train.lr",
+                    "train --data sbm.npz --out nan %s train.lr=1e6 train.clip=0 train.warmup=4 train.epochs=400 "
+                    "train.patience=0 train.weight_decay=1e6",
+                    small);
     assert_non_null(strstr(program_said, "is kept"));
     program_works("predict --run nan --out nan.csv");
 }
@@ -173,7 +176,8 @@ static void remarks(void **state)
 {
     (void)state;
     write_text("labels2.csv", "id,label\na,x\nb,x\nc,y\nd,y\ne,\n");
-    program_works("train --data list.txt --out said %s data.labels=labels2.csv train.epochs=2 model.encodings.degree=1", small);
+    program_works("train --data list.txt --out said %s data.labels=labels2.csv train.epochs=2 model.encodings.degree=1",
+                  small);
     assert_non_null(strstr(program_said, "share one row of the degree encoding"));
 }
 

@@ -52,7 +52,8 @@ static void interrupted_inside_an_epoch(void **state)
     const char *batches = "train.epochs=6 train.batch_graphs=2 train.accumulate=2";
     program_works("generate graphs --out graphs.npz --graphs 50 --nodes 8");
     program_works("train --data graphs.npz --out g-whole %s %s", small, batches);
-    assert_int_equal(program_interrupted("g-cut/log.jsonl", 12, "train --data graphs.npz --out g-cut %s %s", small, batches), 130);
+    assert_int_equal(
+        program_interrupted("g-cut/log.jsonl", 12, "train --data graphs.npz --out g-cut %s %s", small, batches), 130);
     program_works("train --resume g-cut");
     same_checkpoints("g-whole", "g-cut");
     assert_int_equal(program_lines("g-cut/log.jsonl"), program_lines("g-whole/log.jsonl"));
@@ -62,7 +63,9 @@ static void several_runs_go_on(void **state)
 {
     (void)state;
     program_works("train --data sbm.npz --out s-whole --seeds 3 %s train.epochs=30", small);
-    assert_int_equal(program_interrupted("s-cut/seed-1/log.jsonl", 5, "train --data sbm.npz --out s-cut --seeds 3 %s train.epochs=30", small), 130);
+    assert_int_equal(program_interrupted("s-cut/seed-1/log.jsonl", 5,
+                                         "train --data sbm.npz --out s-cut --seeds 3 %s train.epochs=30", small),
+                     130);
     program_works("train --resume s-cut");
     same_checkpoints("s-whole/seed-0", "s-cut/seed-0");
     same_checkpoints("s-whole/seed-1", "s-cut/seed-1");
@@ -74,10 +77,13 @@ static void several_runs_go_on(void **state)
 static void killed_goes_on(void **state)
 {
     (void)state;
-    assert_int_equal(system("(exec " MEGAGRAPH_PROGRAM " train --data sbm.npz --out killed --set model.hidden=16 model.layers=1 "
+    assert_int_equal(system("(exec " MEGAGRAPH_PROGRAM
+                            " train --data sbm.npz --out killed --set model.hidden=16 model.layers=1 "
                             "model.heads=2 train.schedule=constant train.epochs=60 >stdout 2>stderr) & child=$!\n"
                             "for i in $(seq 600); do [ -s killed/checkpoint/manifest.json ] && "
-                            "[ $(wc -l <killed/log.jsonl) -gt 8 ] && break; sleep 0.05; done; kill -9 $child; wait $child 2>/dev/null; true"), 0);
+                            "[ $(wc -l <killed/log.jsonl) -gt 8 ] && break; sleep 0.05; done; kill -9 $child; wait "
+                            "$child 2>/dev/null; true"),
+                     0);
     program_works("train --resume killed");
     same_checkpoints("whole", "killed");
     assert_int_equal(program_lines("killed/log.jsonl"), program_lines("whole/log.jsonl"));
@@ -105,9 +111,12 @@ static void damage_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ten_steps_are_five_and_five), cmocka_unit_test(interrupted_goes_on),
-        cmocka_unit_test(interrupted_inside_an_epoch), cmocka_unit_test(several_runs_go_on),
-        cmocka_unit_test(killed_goes_on),              cmocka_unit_test(another_dataset_is_refused),
+        cmocka_unit_test(ten_steps_are_five_and_five),
+        cmocka_unit_test(interrupted_goes_on),
+        cmocka_unit_test(interrupted_inside_an_epoch),
+        cmocka_unit_test(several_runs_go_on),
+        cmocka_unit_test(killed_goes_on),
+        cmocka_unit_test(another_dataset_is_refused),
         cmocka_unit_test(damage_is_named),
     };
     return cmocka_run_group_tests(tests, program_setup, program_teardown);

@@ -1,4 +1,5 @@
-/* Training and predicting from end to end: what is left in RUN, in which order answers come, and every kind of task and batch. */
+/* Training and predicting from end to end: what is left in RUN, in which order answers come, and every kind of task and
+ * batch. */
 #include <megagraph/dataset.h>
 #include <sys/stat.h>
 
@@ -16,11 +17,26 @@ static void make_sbm(void)
 static void makes_a_run(void **state)
 {
     (void)state;
-    static const char *const files[] = {"config.yaml", "plan.yaml", "log.jsonl", "summary.json", "checkpoint/manifest.json",
-                                        "checkpoint/model.safetensors", "checkpoint/state.safetensors"};
-    static const char *const keys[] = {"metric", "test", "validation", "best_epoch", "epochs", "parameters", "step_seconds_median",
-                                       "preprocess_seconds", "total_seconds", "ranks", "peak_memory_bytes",
-                                       "predicted_step_seconds", "predicted_memory_bytes"};
+    static const char *const files[] = {"config.yaml",
+                                        "plan.yaml",
+                                        "log.jsonl",
+                                        "summary.json",
+                                        "checkpoint/manifest.json",
+                                        "checkpoint/model.safetensors",
+                                        "checkpoint/state.safetensors"};
+    static const char *const keys[] = {"metric",
+                                       "test",
+                                       "validation",
+                                       "best_epoch",
+                                       "epochs",
+                                       "parameters",
+                                       "step_seconds_median",
+                                       "preprocess_seconds",
+                                       "total_seconds",
+                                       "ranks",
+                                       "peak_memory_bytes",
+                                       "predicted_step_seconds",
+                                       "predicted_memory_bytes"};
     struct stat info;
     char path[100];
     make_sbm();
@@ -109,8 +125,8 @@ static void every_storage_gives_the_same_loss(void **state)
     char path[64];
     make_sbm();
     for (int f = 0; f < 4; f++) {
-        program_works("train --data sbm.npz --out form-%s %s train.epochs=2 attention.bias=%s attention.far=bias", forms[f], small,
-                      forms[f]);
+        program_works("train --data sbm.npz --out form-%s %s train.epochs=2 attention.bias=%s attention.far=bias",
+                      forms[f], small, forms[f]);
         snprintf(path, sizeof path, "form-%s/log.jsonl", forms[f]);
         char *text = program_text(path), *last = strstr(text, "{\"step\":2");
         assert_non_null(last);
@@ -134,7 +150,8 @@ static void several_seeds_are_averaged(void **state)
     (void)state;
     make_sbm();
     program_works("train --data sbm.npz --out seeds --seeds 3 %s train.epochs=4 seed=5", small);
-    double a = program_number("seeds/seed-5/summary.json", "test"), b = program_number("seeds/seed-6/summary.json", "test"),
+    double a = program_number("seeds/seed-5/summary.json", "test"),
+           b = program_number("seeds/seed-6/summary.json", "test"),
            c = program_number("seeds/seed-7/summary.json", "test"), mean = (a + b + c) / 3;
     double deviation = sqrt(((a - mean) * (a - mean) + (b - mean) * (b - mean) + (c - mean) * (c - mean)) / 2);
     assert_true(fabs(program_number("seeds/summary.json", "test") - mean) < 1e-9);
@@ -169,14 +186,15 @@ static void clusters_make_a_step_each(void **state)
     program_works("predict --run clusters --out clusters.csv");
 }
 
-/* Without dropout, the gradient of all clusters at once does not depend on how many make a micro-batch: the first loss is
-   the mean over all training nodes either way. */
+/* Without dropout, the gradient of all clusters at once does not depend on how many make a micro-batch: the first loss
+   is the mean over all training nodes either way. */
 static void accumulated_loss_is_the_global_mean(void **state)
 {
     (void)state;
     double first, sum = 0;
     make_sbm();
-    const char *still = "model.dropout=0 model.attention_dropout=0 model.input_dropout=0 train.epochs=1 train.clusters=4";
+    const char *still =
+        "model.dropout=0 model.attention_dropout=0 model.input_dropout=0 train.epochs=1 train.clusters=4";
     program_works("train --data sbm.npz --out all-at-once %s %s train.accumulate=4", small, still);
     program_works("train --data sbm.npz --out one-by-one %s %s train.lr=0", small, still);
     char *text = program_text("all-at-once/log.jsonl");
@@ -198,8 +216,8 @@ static void classifies_graphs(void **state)
     char path[64];
     double test;
     for (int k = 0; k < 3; k++) {
-        program_works("train --data graphs.npz --out graphs-%s %s model.kind=%s train.epochs=4 train.batch_graphs=16", kinds[k],
-                      small, kinds[k]);
+        program_works("train --data graphs.npz --out graphs-%s %s model.kind=%s train.epochs=4 train.batch_graphs=16",
+                      kinds[k], small, kinds[k]);
         program_works("predict --run graphs-%s --out graphs.csv --embeddings graphs-e.csv", kinds[k]);
         assert_int_equal(sscanf(program_said, "test accuracy %lf", &test), 1);
         snprintf(path, sizeof path, "graphs-%s/summary.json", kinds[k]);
@@ -231,12 +249,24 @@ static void write_paths(const char *file, int multilabel)
         values[g][1] = g % 5 == 0 ? NAN : multilabel ? nodes % 2 : (float)(nodes % 2) - 0.5f;
         split[g] = g % 5 == 4 ? MG_DATASET_TEST : g % 5 == 3 ? MG_DATASET_VALIDATION : MG_DATASET_TRAIN;
     }
-    assert_int_equal(mg_graph_create(&graph, &(mg_graph_desc){.nodes = segments[GRAPHS], .edges = edges, .sources = sources,
-                                                              .targets = targets}, NULL), 0);
-    mg_dataset parts = {.name = (char *)"paths", .graph = graph, .graphs = GRAPHS, .segments = segments, .feature_count = 1,
-                        .features = features, .level = MG_DATASET_GRAPH,
-                        .task = multilabel ? MG_DATASET_MULTILABEL : MG_DATASET_REGRESSION, .items = GRAPHS, .target_count = 2,
-                        .targets = values[0], .splits = 1, .split = split};
+    assert_int_equal(
+        mg_graph_create(
+            &graph, &(mg_graph_desc){.nodes = segments[GRAPHS], .edges = edges, .sources = sources, .targets = targets},
+            NULL),
+        0);
+    mg_dataset parts = {.name = (char *)"paths",
+                        .graph = graph,
+                        .graphs = GRAPHS,
+                        .segments = segments,
+                        .feature_count = 1,
+                        .features = features,
+                        .level = MG_DATASET_GRAPH,
+                        .task = multilabel ? MG_DATASET_MULTILABEL : MG_DATASET_REGRESSION,
+                        .items = GRAPHS,
+                        .target_count = 2,
+                        .targets = values[0],
+                        .splits = 1,
+                        .split = split};
     if (mg_dataset_create(&data, &parts) || mg_dataset_write_npz(data, file))
         fail_msg("%s", mg_dataset_last_error());
     mg_dataset_close(data);
@@ -249,7 +279,8 @@ static void regression_in_the_targets_own_units(void **state)
     double test, value;
     char line[256];
     write_paths("regression.npz", 0);
-    program_works("train --data regression.npz --out regression %s train.epochs=40 train.batch_graphs=9 train.lr=0.01 model.readout=sum",
+    program_works("train --data regression.npz --out regression %s train.epochs=40 train.batch_graphs=9 train.lr=0.01 "
+                  "model.readout=sum",
                   small);
     assert_true(program_number("regression/summary.json", "test") < 6); /* the spread is 11 */
     program_works("predict --run regression --out r.csv");
@@ -268,7 +299,8 @@ static void multilabel_with_gaps(void **state)
 {
     (void)state;
     write_paths("multilabel.npz", 1);
-    program_works("train --data multilabel.npz --out multilabel %s train.epochs=10 model.readout=sum train.lr=0.01", small);
+    program_works("train --data multilabel.npz --out multilabel %s train.epochs=10 model.readout=sum train.lr=0.01",
+                  small);
     json_t *summary = program_json("multilabel/summary.json");
     assert_string_equal(json_string_value(json_object_get(summary, "metric")), "average_precision");
     json_decref(summary);

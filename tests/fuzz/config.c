@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     char *text = mg_config_text(&config);
     mg_options_standard(&again);
-    fuzz_check(text && mg_config_parse(&again, "again", text, strlen(text)) == 0, "a written configuration does not read");
+    fuzz_check(text && mg_config_parse(&again, "again", text, strlen(text)) == 0,
+               "a written configuration does not read");
     char *second = mg_config_text(&again);
     fuzz_check(second && !strcmp(text, second), "a written configuration reads back as another");
     free(text);
