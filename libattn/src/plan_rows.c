@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where far pairs are masked, a tile with at most so many seen pairs is gathered pair by pair: a choice, see README.md. */
+/* Where far pairs are masked, a tile with at most so many seen pairs is gathered by pair: a choice, see README.md. */
 enum { GATHER_PAIRS = 256, PATCH_PAIRS = 512 };
 
 /* A pair on its way into its tile or into the gathered pairs. */
