@@ -201,6 +201,7 @@ static void resolve_encodings(mg_config *config, const mg_dataset *data)
     int featureless = !data->feature_count, graphs = data->graphs > 1, gt = config->model.kind == MG_MODEL_GT;
     int small = data->graph->nodes <= 20000;
     integer(&config->model.encodings.degree, featureless ? 512 : few_labels(data) ? 0 : 64);
+    integer(&config->model.encodings.hops, 0);
     integer(&config->model.encodings.laplacian, gt && (small || graphs) ? 8 : 0);
     integer(&config->model.encodings.random_walk, graphs ? 16 : 0);
 }

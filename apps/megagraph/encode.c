@@ -70,8 +70,22 @@ static int encode(float **out, encoder compute, const char *name, int64_t count,
     return 0;
 }
 
-int mg_encode_create(mg_encodings *out, const mg_graph *graph, const mg_config *config, mg_cache *cache)
+/* Quick, so not cached. */
+static int average_features(float **out, const mg_dataset *data, int hops)
 {
+    static const double own = 0.1; /* as Zhu and Koniusz use */
+    if (!hops || !data->feature_count)
+        return 0;
+    *out = allocate(data->graph->nodes * data->feature_count, sizeof(float));
+    if (!*out)
+        return -ENOMEM;
+    return relay(mg_graph_average(*out, data->features, data->feature_count, data->graph, hops, own),
+                 mg_graph_last_error());
+}
+
+int mg_encode_create(mg_encodings *out, const mg_dataset *data, const mg_config *config, mg_cache *cache)
+{
+    const mg_graph *graph = data->graph;
     *out = (mg_encodings){.degrees = allocate(graph->nodes, sizeof(int32_t))};
     int status = out->degrees ? relay(mg_graph_degrees(out->degrees, graph), mg_graph_last_error()) : -ENOMEM;
     if (!status)
@@ -80,6 +94,8 @@ int mg_encode_create(mg_encodings *out, const mg_graph *graph, const mg_config *
     if (!status)
         status = encode(&out->random_walk, mg_graph_random_walk, "random_walk", config->model.encodings.random_walk,
                         graph, cache);
+    if (!status)
+        status = average_features(&out->features, data, (int)config->model.encodings.hops);
     int64_t beyond = 0, most = config->model.encodings.degree;
     for (int64_t i = 0; !status && most && i < graph->nodes; i++)
         beyond += out->degrees[i] >= most;
@@ -94,6 +110,7 @@ int mg_encode_create(mg_encodings *out, const mg_graph *graph, const mg_config *
 void mg_encode_clear(mg_encodings *encodings)
 {
     release(encodings->degrees);
+    release(encodings->features);
     release(encodings->laplacian);
     release(encodings->random_walk);
     *encodings = (mg_encodings){0};

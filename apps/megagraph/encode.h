@@ -17,10 +17,11 @@ void mg_encode_close_cache(mg_cache *cache);
 
 typedef struct mg_encodings {
     int32_t *degrees;   /* [nodes] */
+    float *features;    /* [nodes][feature_count] averaged over config.hops, or NULL: the dataset's own */
     float *laplacian;   /* [nodes][config.laplacian] or NULL */
     float *random_walk; /* [nodes][config.random_walk] or NULL */
 } mg_encodings;
-int mg_encode_create(mg_encodings *out, const mg_graph *graph, const mg_config *config, mg_cache *cache);
+int mg_encode_create(mg_encodings *out, const mg_dataset *data, const mg_config *config, mg_cache *cache);
 void mg_encode_clear(mg_encodings *encodings);
 
 /* order[nodes], as mg_graph_order (auto). */

@@ -90,6 +90,8 @@ static const mg_option options[] = {
                  "distances up to this have a bias of their own; 0: no bias"),
     AUTO_INTEGER("model.encodings.edge_path", model.encodings.edge_path, 0, 253,
                  "steps of the shortest path whose edge features give a bias; 0: off"),
+    AUTO_INTEGER("model.encodings.hops", model.encodings.hops, 0, 1024,
+                 "features are averaged over so many hops before training; 0: as given"),
     AUTO_INTEGER("model.encodings.laplacian", model.encodings.laplacian, 0, 1024, "Laplacian eigenvectors; 0: off"),
     AUTO_INTEGER("model.encodings.random_walk", model.encodings.random_walk, 0, 1024,
                  "random-walk return probabilities; 0: off"),

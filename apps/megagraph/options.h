@@ -47,7 +47,7 @@ typedef struct mg_config {
         int64_t layers, hidden, heads, ffn;
         double dropout, attention_dropout, input_dropout;
         struct {
-            int64_t degree, distance, edge_path, laplacian, random_walk;
+            int64_t degree, distance, edge_path, hops, laplacian, random_walk;
         } encodings;
     } model;
     struct {

@@ -72,7 +72,8 @@ static int gather_all(mg_unit *unit, const mg_units *units)
 {
     const mg_dataset *data = units->data;
     const mg_dataset_batch *batch = unit->batch;
-    int status = gather(&unit->features, data->features, data->feature_count, batch->nodes, batch->tokens);
+    const float *features = units->encodings.features ? units->encodings.features : data->features;
+    int status = gather(&unit->features, features, data->feature_count, batch->nodes, batch->tokens);
     if (!status)
         status = gather(&unit->laplacian, units->encodings.laplacian, units->config.model.encodings.laplacian,
                         batch->nodes, batch->tokens);
@@ -234,7 +235,7 @@ int mg_units_create(mg_units **out, const mg_dataset *data, mg_config *config, m
     units->fixed_count = packs ? 0 : config->train.clusters > 1 ? config->train.clusters : 1;
     int status = packs ? mg_bias_check_packs(&units->config) : 0;
     if (!status)
-        status = mg_encode_create(&units->encodings, data->graph, config, cache);
+        status = mg_encode_create(&units->encodings, data, config, cache);
     if (!status && units->fixed_count)
         status = create_fixed(units, cache);
     if (status) {

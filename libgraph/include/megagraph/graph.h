@@ -181,6 +181,11 @@ MG_GRAPH_API int mg_graph_laplacian(float *encodings, int count, const mg_graph 
    2022, section 3.2); nodes without edges: 0. Exact, by blocks of 32 sources; encodings[nodes][count]. Time O(count x nodes x
    edges), half of it on symmetric graphs, less where few nodes are reached; 266 bytes x nodes of memory per thread. */
 MG_GRAPH_API int mg_graph_random_walk(float *encodings, int count, const mg_graph *graph);
+/* own * X + (1 - own) / hops * sum of T^t X over t = 1..hops, T = D^-1/2 (A + I) D^-1/2, D_ii = degree + 1, self loops of the
+   graph aside: features smoothed without forgetting where they were (Zhu and Koniusz 2021, equation 9). features and
+   averages, which may not overlap: [nodes][columns]. Time O(hops x (nodes + edges) x columns); 512 bytes x nodes of memory. */
+MG_GRAPH_API int mg_graph_average(float *averages, const float *features, int64_t columns, const mg_graph *graph, int hops,
+                                  double own);
 
 /* --- generators --- */
 
