@@ -32,8 +32,8 @@ static mg_attn_call make_call(const run *r, int64_t layer)
                     .seed = r->step.seed,
                     .step = r->step.step,
                     .layer = (uint32_t)layer,
-                    .query_ids = r->batch->ids,
-                    .key_ids = r->batch->ids},
+                    .query_ids = r->batch->plan ? r->batch->ids : NULL,
+                    .key_ids = r->batch->plan ? r->batch->ids : NULL},
         .workspace = r->pass->workspace,
     };
 }
@@ -56,12 +56,19 @@ static int attention_failed(int status, int64_t layer)
     return fail(status, "attention of block %lld: %s", (long long)layer, mg_attn_last_error());
 }
 
+static int64_t workspace_bytes(const run *r, const mg_attn_call *call, int backward)
+{
+    const mg_model_batch *batch = r->batch;
+    return batch->context ? mg_attn_context_workspace_bytes(batch->context, call, backward)
+                          : mg_attn_workspace_bytes(batch->plan, call, backward);
+}
+
 int mg_model_attention_reserve(const run *r)
 {
     mg_model_pass *pass = r->pass;
     mg_attn_call call = pass->training ? make_backward_call(r, 0) : make_call(r, 0);
-    int64_t forward = mg_attn_workspace_bytes(r->batch->plan, &call, 0);
-    int64_t bytes = pass->training ? mg_attn_workspace_bytes(r->batch->plan, &call, 1) : forward;
+    int64_t forward = workspace_bytes(r, &call, 0);
+    int64_t bytes = pass->training ? workspace_bytes(r, &call, 1) : forward;
     if (forward < 0 || bytes < 0)
         return attention_failed((int)(forward < 0 ? forward : bytes), 0);
     bytes = forward > bytes ? forward : bytes;
@@ -81,7 +88,8 @@ int mg_model_attention_forward(const run *r, int64_t layer)
     double begun = mg_model_seconds();
     mg_model_path_values(r, layer);
     mg_attn_call call = make_call(r, layer);
-    int status = mg_attn_forward(r->batch->plan, &call);
+    const mg_model_batch *batch = r->batch;
+    int status = batch->context ? mg_attn_context_forward(batch->context, &call) : mg_attn_forward(batch->plan, &call);
     r->pass->times.attention += mg_model_seconds() - begun;
     return status ? attention_failed(status, layer) : 0;
 }
@@ -92,7 +100,8 @@ int mg_model_attention_backward(const run *r, int64_t layer)
     double begun = mg_model_seconds();
     mg_model_path_values(r, layer);
     mg_attn_call call = make_backward_call(r, layer);
-    int status = mg_attn_backward(r->batch->plan, &call);
+    const mg_model_batch *batch = r->batch;
+    int status = batch->context ? mg_attn_context_backward(batch->context, &call) : mg_attn_backward(batch->plan, &call);
     if (status)
         return attention_failed(status, layer);
     if (desc->codes)

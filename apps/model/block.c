@@ -151,25 +151,35 @@ static void rest_chunk_backward(const run *r, scratch *s, int64_t layer, const s
 int mg_model_block_forward(const run *r, int64_t layer)
 {
     int status = project(r, layer);
+    if (!status)
+        status = mg_model_exchange_fetch_begin(r, layer);
     if (!status && r->model->desc.heads)
         status = mg_model_attention_forward(r, layer);
+    status = mg_model_exchange_fetch_end(r, layer, status);
     if (!status && r->pass->local_out)
         status = mg_model_local_forward(r, layer);
     return status ? status : mg_model_sweep(r, rest_chunk, layer, r->batch->tokens, &r->pass->times.other);
 }
 
+/* What is fetched comes while the rest's backward runs, what returns while attention's does. */
 int mg_model_block_backward(const run *r, int64_t layer)
 {
     const block_places *at = &r->model->blocks[layer];
     double *seconds = &r->pass->times.other;
     int64_t tokens = r->batch->tokens;
-    int status = mg_model_sweep_sums(r, rest_chunk_backward, layer, tokens, at->rest, at->end, seconds);
+    int status = project_again(r, layer);
+    if (!status && mg_model_local_reads_normal(r))
+        status = mg_model_exchange_fetch_begin(r, layer);
     if (!status)
-        status = project_again(r, layer);
-    if (!status && r->model->desc.heads)
-        status = mg_model_attention_backward(r, layer);
+        status = mg_model_sweep_sums(r, rest_chunk_backward, layer, tokens, at->rest, at->end, seconds);
+    status = mg_model_exchange_fetch_end(r, layer, status);
     if (!status && r->pass->local_out)
         status = mg_model_local_backward(r, layer);
+    if (!status)
+        status = mg_model_exchange_return_begin(r, layer);
+    if (!status && r->model->desc.heads)
+        status = mg_model_attention_backward(r, layer);
+    status = mg_model_exchange_return_end(r, layer, status);
     return status ? status
                   : mg_model_sweep_sums(r, project_chunk_backward, layer, tokens, at->begin, at->rest, seconds);
 }

@@ -175,8 +175,12 @@ static int check_paths(const mg_model_desc *desc, const mg_model_batch *batch)
 static int check_plan(const mg_model_desc *desc, const mg_model_batch *batch)
 {
     mg_attn_plan_info info;
-    if (!batch->plan)
+    if (!batch->plan && !batch->context)
         return fail(-EINVAL, "batch: plan is not given, but the model has attention");
+    if (batch->plan && batch->context)
+        return fail(-EINVAL, "batch: plan and context are given; attention goes by one of them");
+    if (batch->context)
+        return 0;
     mg_attn_plan_describe(&info, batch->plan);
     if (info.queries != batch->tokens || info.keys != batch->tokens)
         return fail(-EINVAL, "batch: the plan has %lld queries and %lld keys, but there are %lld tokens",
@@ -190,6 +194,17 @@ static int check_plan(const mg_model_desc *desc, const mg_model_batch *batch)
     return 0;
 }
 
+/* Of a graph over many ranks. */
+static int check_shard(const mg_model_desc *desc, const mg_model_batch *batch)
+{
+    if (desc->readout != MG_MODEL_NODES || desc->virtual_token || desc->path_steps)
+        return fail(-EINVAL, "batch: context or halo is given, but readout is %d, virtual_token %d, path_steps %d; all must be 0",
+                    (int)desc->readout, desc->virtual_token, desc->path_steps);
+    if (desc->local != MG_MODEL_LOCAL_NONE && !batch->halo)
+        return fail(-EINVAL, "batch: context is given and halo is not, but the model has a local part");
+    return 0;
+}
+
 int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch)
 {
     const mg_model_desc *desc = &model->desc;
@@ -198,6 +213,8 @@ int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch)
         status = check_inputs(desc, batch);
     if (!status)
         status = check_graph(desc, batch);
+    if (!status && (batch->context || batch->halo))
+        status = check_shard(desc, batch);
     if (!status && desc->path_steps)
         status = check_paths(desc, batch);
     if (!status && desc->heads)

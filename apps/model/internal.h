@@ -71,7 +71,8 @@ typedef struct block_kept {
     float *qkv;      /* [tokens][3][hidden]; one buffer for all blocks when the pass makes it again */
     float *attended; /* [tokens][hidden] before the output map */
     float *lse;      /* [heads][tokens] */
-    float *local;    /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V [tokens][4 hidden] */
+    float *local;    /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V
+                        [local rows][4 hidden] */
     uint8_t *positive; /* gcn, gatedgcn: [tokens][hidden] where the relu let pass */
 } block_kept;
 
@@ -80,10 +81,10 @@ typedef struct graph_index {
     const mg_graph *graph; /* that it was made of, */
     uint64_t hash;         /* with this content; NULL: none */
     int transposed;        /* starts, others and edges are filled in */
-    int64_t *starts;       /* [tokens + 1] */
+    int64_t *starts;       /* [local rows + 1] */
     int32_t *others;       /* [edges] rows of the graph that name this column */
     int64_t *edges;        /* [edges] their entries */
-    float *roots;          /* [tokens] 1 / sqrt(neighbours + 1) */
+    float *roots;          /* [local rows] 1 / sqrt(neighbours + 1) */
 } graph_index;
 
 /* One thread's scratch. */
@@ -98,7 +99,8 @@ typedef struct scratch {
 struct mg_model_pass {
     const mg_model *model;
     int training;
-    int64_t tokens, graphs, edges, pairs; /* largest */
+    int64_t tokens, graphs, edges, pairs; /* largest; */
+    int64_t halo, sent;                   /*          rows fetched from and sent to other ranks */
     int threads;
     scratch *scratch; /* [threads] */
     float *scratch_floats;
@@ -108,7 +110,7 @@ struct mg_model_pass {
 
     float *last;        /* [tokens][hidden] after the last block */
     float *embeddings;  /* [tokens][hidden] after the last norm */
-    float *normal;      /* [tokens][hidden] norm1(x), for local parts; NULL: no local part */
+    float *normal;      /* [local rows][hidden] norm1(x), for local parts; NULL: no local part */
     float *local_out;   /* [tokens][hidden] */
     float *pooled;      /* [graphs][hidden] */
     float *edge_weight; /* [edge_inputs][hidden] We transposed */
@@ -116,6 +118,8 @@ struct mg_model_pass {
     float *outputs;     /* the caller's, during forward */
     float *values;      /* [heads][pairs] */
     graph_index index;
+    float *exchange; /* [sent + halo][hidden] rows on their way; NULL: no other ranks */
+    int exchanging;  /* begun and not ended */
     void *workspace; /* of attention */
     int64_t workspace_bytes;
 
@@ -123,8 +127,8 @@ struct mg_model_pass {
     float *dx;             /* [tokens][hidden] gradient of the current block's output, then input */
     float *dattended;      /* [tokens][hidden] */
     float *dqkv;           /* [tokens][3][hidden] */
-    float *dnormal;        /* [tokens][hidden] from the local part */
-    float *local_scratch;  /* gcn, gine: [tokens][hidden]; gatedgcn: [tokens][6 hidden] */
+    float *dnormal;        /* [local rows][hidden] from the local part */
+    float *local_scratch;  /* gcn, gine: [local rows][hidden]; gatedgcn: [local rows][6 hidden] */
     float *dpooled;        /* [graphs][hidden] */
     float *dtable;         /* [heads][codes] */
     float *dvalues;        /* [heads][pairs] */
@@ -169,6 +173,12 @@ typedef struct sums {
     int64_t begin;
 } sums;
 static inline float *sum_of(const sums *s, int64_t place) { return place < 0 ? NULL : s->floats + (place - s->begin); }
+
+/* Rows that local parts look at: tokens, then those fetched from other ranks. */
+static inline int64_t local_rows(const run *r)
+{
+    return r->batch->tokens + (r->batch->halo ? mg_attn_halo_rows(r->batch->halo) : 0);
+}
 
 /* --- sweep.c: the frame; the only file with threads --- */
 
@@ -238,18 +248,29 @@ void mg_model_path_values(const run *r, int64_t layer);
 void mg_model_path_values_backward(const run *r, int64_t layer);
 
 /* index.c: the graph's lists, and transposed. */
-void mg_model_index_make(const run *r);
+int mg_model_index_make(const run *r);
 void mg_model_edge_weight_add(const run *r, int64_t layer); /* gradient of We, from pass->entry_partials */
 mg_model_lists mg_model_index_rows(const run *r);
 mg_model_lists mg_model_index_columns(const run *r);
 
+/* exchange.c: rows of other ranks, and their gradients' way back; nothing where the batch has no halo. What was begun is
+   ended, also after a failure, which `status` hands on. */
+int mg_model_exchange_roots(const run *r);
+int mg_model_exchange_fetch_begin(const run *r, int64_t layer); /* of pass->normal */
+int mg_model_exchange_fetch_end(const run *r, int64_t layer, int status);
+int mg_model_exchange_return_begin(const run *r, int64_t layer); /* of pass->dnormal */
+int mg_model_exchange_return_end(const run *r, int64_t layer, int status);
+
 /* local.c: pass->normal to pass->local_out, 0 for virtual tokens; from pass->dx (its masked part) to pass->dnormal. */
 int mg_model_local_forward(const run *r, int64_t layer);
 int mg_model_local_backward(const run *r, int64_t layer);
+int mg_model_local_reads_normal(const run *r);
+void mg_model_local_zero_halo(const run *r, float *y, int64_t columns);
 /* One of local_*.c each; dy: gradient of local_out is pass->local_out itself, masked, in backward. */
 typedef struct local_kind {
     int (*forward)(const run *r, int64_t layer);
     int (*backward)(const run *r, int64_t layer);
+    int reads_normal; /* backward does */
 } local_kind;
 extern const local_kind mg_model_gcn, mg_model_gine, mg_model_gatedgcn;
 

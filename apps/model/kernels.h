@@ -15,6 +15,7 @@ typedef struct mg_model_mask {
 
 /* A list of neighbours per row, either the graph's rows or its transposed ones. */
 typedef struct mg_model_lists {
+    int64_t rows;
     const int64_t *starts; /* [rows + 1] */
     const int32_t *others; /* [entries] the token at the other end */
     const int64_t *edges;  /* [entries] row of edge_features; NULL: the entry's own index */

@@ -2,6 +2,8 @@
  * tokens without one. */
 #include "internal.h"
 
+#include <string.h>
+
 static const local_kind *kind_of(const run *r)
 {
     static const local_kind *const kinds[] = {
@@ -40,8 +42,20 @@ int mg_model_local_forward(const run *r, int64_t layer)
     return status;
 }
 
+/* Rows of other ranks take no part in what follows the messages: their rows of `y` ([local rows][columns]) become 0. */
+void mg_model_local_zero_halo(const run *r, float *y, int64_t columns)
+{
+    int64_t own = r->batch->tokens;
+    memset(y + own * columns, 0, (size_t)((local_rows(r) - own) * columns) * sizeof *y);
+}
+
 int mg_model_local_backward(const run *r, int64_t layer)
 {
     load_edge_weight(r, layer);
     return kind_of(r)->backward(r, layer);
+}
+
+int mg_model_local_reads_normal(const run *r)
+{
+    return r->model->desc.local != MG_MODEL_LOCAL_NONE && kind_of(r)->reads_normal;
 }

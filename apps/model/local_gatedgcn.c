@@ -1,5 +1,6 @@
 /* relu(U h_i + sum_j g_ij V h_j / (sum_j g_ij + 1e-6)), g_ij = sigmoid(A h_i + B h_j + We e_ij); Bresson and Laurent
- * 2017. [A, B, U, V] h is one product; gates are made where they are needed and never stored. */
+ * 2017. [A, B, U, V] h is one product; gates are made where they are needed and never stored. Of rows of other ranks h is fetched,
+ * which is half of B and V. */
 #include "internal.h"
 
 static void project_chunk(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin, int64_t rows)
@@ -24,7 +25,7 @@ static void gather(const run *r, int64_t layer, const mg_model_lists *lists, flo
 static int forward(const run *r, int64_t layer)
 {
     mg_model_lists lists = mg_model_index_rows(r);
-    int status = mg_model_sweep(r, project_chunk, layer, r->batch->tokens, &r->pass->times.local);
+    int status = mg_model_sweep(r, project_chunk, layer, local_rows(r), &r->pass->times.local);
     if (!status)
         mg_model_sweep_entries(r, gather, layer, &lists, 0, &r->pass->times.local);
     return status;
@@ -37,7 +38,7 @@ typedef struct gradients {
 
 static gradients parts(const run *r)
 {
-    int64_t size = r->batch->tokens * r->model->desc.hidden;
+    int64_t size = local_rows(r) * r->model->desc.hidden;
     float *all = r->pass->local_scratch;
     return (gradients){all, all + 4 * size, all + 5 * size};
 }
@@ -76,11 +77,12 @@ static int backward(const run *r, int64_t layer)
 {
     const block_places *at = &r->model->blocks[layer];
     mg_model_lists rows = mg_model_index_rows(r), columns = mg_model_index_columns(r);
+    mg_model_local_zero_halo(r, parts(r).dabuv, 4 * r->model->desc.hidden); /* of A and U nothing comes from there */
     mg_model_sweep_entries(r, rows_backward, layer, &rows, 0, &r->pass->times.local);
     mg_model_sweep_entries(r, columns_backward, layer, &columns, 1, &r->pass->times.local);
     mg_model_edge_weight_add(r, layer);
-    return mg_model_sweep_sums(r, project_chunk_backward, layer, r->batch->tokens, at->local_begin, at->local_end,
+    return mg_model_sweep_sums(r, project_chunk_backward, layer, local_rows(r), at->local_begin, at->local_end,
                                &r->pass->times.local);
 }
 
-const local_kind mg_model_gatedgcn = {forward, backward};
+const local_kind mg_model_gatedgcn = {forward, backward, 1};

@@ -65,6 +65,7 @@ static int backward(const run *r, int64_t layer)
 {
     const block_places *at = &r->model->blocks[layer];
     mg_model_lists lists = mg_model_index_columns(r);
+    mg_model_local_zero_halo(r, r->pass->local_scratch, r->model->desc.hidden);
     int status = mg_model_sweep_sums(r, transform_chunk_backward, layer, r->batch->tokens, at->local_begin,
                                      at->local_end, &r->pass->times.local);
     if (status)
@@ -75,4 +76,4 @@ static int backward(const run *r, int64_t layer)
     return 0;
 }
 
-const local_kind mg_model_gine = {forward, backward};
+const local_kind mg_model_gine = {forward, backward, 1};

@@ -38,6 +38,11 @@ void mg_model_destroy(mg_model *model)
 static int check_fits(const mg_model_pass *pass, const mg_model_batch *batch)
 {
     int64_t edges = pass->normal ? batch->graph->edges : 0, pairs = pass->values ? batch->near->pairs : 0;
+    if (batch->halo &&
+        (mg_attn_halo_rows(batch->halo) > pass->halo || mg_attn_halo_sent(batch->halo) > pass->sent))
+        return fail(-EINVAL, "pass: made for %lld rows of other ranks and %lld sent; the batch has %lld and %lld",
+                    (long long)pass->halo, (long long)pass->sent, (long long)mg_attn_halo_rows(batch->halo),
+                    (long long)mg_attn_halo_sent(batch->halo));
     if (batch->tokens > pass->tokens || batch->graphs > pass->graphs || edges > pass->edges || pairs > pass->pairs)
         return fail(
             -EINVAL,
@@ -85,10 +90,11 @@ int mg_model_forward(const mg_model *model, const float *parameters, mg_model_pa
         return status;
     if (pass->normal) {
         double begun = mg_model_seconds();
-        mg_model_index_make(&r);
+        status = mg_model_index_make(&r);
         pass->times.local += mg_model_seconds() - begun;
     }
-    status = mg_model_embedding_forward(&r);
+    if (!status)
+        status = mg_model_embedding_forward(&r);
     for (int64_t layer = 0; !status && layer < model->desc.layers; layer++)
         status = mg_model_block_forward(&r, layer);
     return status ? status : mg_model_head_forward(&r, outputs);

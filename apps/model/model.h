@@ -46,6 +46,7 @@
 #ifndef MEGAGRAPH_APPS_MODEL_H
 #define MEGAGRAPH_APPS_MODEL_H
 #include <megagraph/attn.h>
+#include <megagraph/context.h>
 #include <megagraph/graph.h>
 
 const char *mg_model_last_error(void);
@@ -90,7 +91,12 @@ const mg_model_parameter *mg_model_parameters(const mg_model *model, int64_t *co
 int64_t mg_model_parameter_count(const mg_model *model); /* floats in all */
 void mg_model_initialise(const mg_model *model, float *parameters, uint64_t seed);
 
-/* What the model looks at: all borrowed, packed tokens in one order. */
+/* What the model looks at: all borrowed, packed tokens in one order.
+ *
+ * One graph over many ranks: each rank's batch holds its own rows alone (it may have none), `context` in place of `plan`,
+ * and for local parts `halo`: graph has a list per own row, whose columns are the halo's local rows (own ones first, then
+ * those of others). Forward and backward are then collective, a rank's outputs are those of its rows, and its gradients are
+ * its share: their sum over the ranks is the gradient. Node level, no virtual token, no edge paths. */
 typedef struct mg_model_batch {
     int64_t tokens, graphs;
     const int64_t *segments;     /* [graphs + 1] token ranges; one graph: {0, tokens} */
@@ -101,13 +107,15 @@ typedef struct mg_model_batch {
     const float *random_walk;    /* [tokens][random_walk] */
     const mg_graph *graph;       /* over tokens, for local parts; virtual tokens have no edges */
     const float *edge_features;  /* [graph->edges][edge_inputs] */
-    const mg_attn_plan *plan;    /* over the same tokens */
+    const mg_attn_plan *plan;    /* over the same tokens; or */
+    const mg_attn_context *context;
+    mg_attn_halo *halo;          /* NULL: graph's columns are tokens */
     const mg_graph_near *near;   /* edge paths: the plan's near pairs, */
     const mg_graph_paths *paths; /*             and their paths over `graph` (empty for pairs with a virtual token) */
 } mg_model_batch;
 
 /* Activations of one batch. Made for a batch's sizes; may be used for any batch that is not larger (tokens, graphs, edges,
-   near pairs). O(layers x tokens x hidden); training 0 keeps only what a forward needs, the same for any number of layers. A
+   near pairs, rows of others). O(layers x tokens x hidden); training 0 keeps only what a forward needs, the same for any number of layers. A
    step with more threads, or a plan that needs more workspace, than at create makes the pass grow. A graph is known by its
    address and hash: its transposed lists are made once. */
 typedef struct mg_model_pass mg_model_pass;

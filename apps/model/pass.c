@@ -66,7 +66,8 @@ static void take_block(mg_model_pass *pass, int *failed, block_kept *kept, float
         kept->lse = take_floats(pass, failed, tokens, desc->heads);
     }
     if (desc->local != MG_MODEL_LOCAL_NONE)
-        kept->local = take_floats(pass, failed, tokens, local_columns(desc));
+        kept->local = take_floats(pass, failed, desc->local == MG_MODEL_LOCAL_GATEDGCN ? tokens + pass->halo : tokens,
+                                  local_columns(desc));
     if (pass->training && (desc->local == MG_MODEL_LOCAL_GCN || desc->local == MG_MODEL_LOCAL_GATEDGCN))
         kept->positive = take(pass, failed, tokens, hidden, 1);
 }
@@ -95,13 +96,14 @@ static void take_forward(mg_model_pass *pass, int *failed)
     if (desc->readout != MG_MODEL_NODES)
         pass->pooled = take_floats(pass, failed, pass->graphs, hidden);
     if (desc->local != MG_MODEL_LOCAL_NONE) {
-        pass->normal = take_floats(pass, failed, tokens, hidden);
+        pass->normal = take_floats(pass, failed, tokens + pass->halo, hidden);
+        pass->exchange = pass->halo + pass->sent ? take_floats(pass, failed, pass->halo + pass->sent, hidden) : NULL;
         pass->local_out = take_floats(pass, failed, tokens, hidden);
     }
     if (pass->model->blocks[0].local_edge >= 0)
         pass->edge_weight = take_floats(pass, failed, desc->edge_inputs, hidden);
     if (desc->local == MG_MODEL_LOCAL_GCN)
-        pass->index.roots = take_floats(pass, failed, tokens, 1);
+        pass->index.roots = take_floats(pass, failed, tokens + pass->halo, 1);
     if (desc->path_steps) {
         pass->path_weight = take_floats(pass, failed, desc->path_steps * desc->edge_inputs, desc->heads);
         pass->values = take_floats(pass, failed, pass->pairs, desc->heads);
@@ -122,7 +124,7 @@ static int64_t largest_partials(const mg_model_pass *pass)
     const mg_model *model = pass->model;
     const block_places *block = &model->blocks[0];
     const head_places *head = &model->head;
-    int64_t rows = larger(pass->tokens, pass->graphs);
+    int64_t rows = larger(pass->tokens + pass->halo, pass->graphs);
     int64_t most = partial_floats(rows, model->embedding.begin, model->embedding.end);
     most = larger(most, partial_floats(rows, block->begin, block->rest));
     most = larger(most, partial_floats(rows, block->rest, block->end));
@@ -134,12 +136,11 @@ static int64_t largest_partials(const mg_model_pass *pass)
 static void take_local_backward(mg_model_pass *pass, int *failed)
 {
     const mg_model_desc *desc = &pass->model->desc;
-    int64_t tokens = pass->tokens, hidden = desc->hidden;
+    int64_t rows = pass->tokens + pass->halo, hidden = desc->hidden;
     int64_t edge = pass->model->blocks[0].local_edge >= 0 ? desc->edge_inputs * hidden : 0;
-    pass->dnormal = take_floats(pass, failed, tokens, hidden);
-    pass->local_scratch =
-        take_floats(pass, failed, tokens, desc->local == MG_MODEL_LOCAL_GATEDGCN ? 6 * hidden : hidden);
-    pass->index.starts = take(pass, failed, tokens + 1, 1, sizeof *pass->index.starts);
+    pass->dnormal = take_floats(pass, failed, rows, hidden);
+    pass->local_scratch = take_floats(pass, failed, rows, desc->local == MG_MODEL_LOCAL_GATEDGCN ? 6 * hidden : hidden);
+    pass->index.starts = take(pass, failed, rows + 1, 1, sizeof *pass->index.starts);
     pass->index.others = take(pass, failed, pass->edges, 1, sizeof *pass->index.others);
     pass->index.edges = take(pass, failed, pass->edges, 1, sizeof *pass->index.edges);
     pass->entry_floats = edge + (desc->local == MG_MODEL_LOCAL_GINE);
@@ -233,6 +234,8 @@ int mg_model_pass_create(mg_model_pass **out, const mg_model *model, const mg_mo
     pass->graphs = largest->graphs;
     pass->edges = largest->graph ? largest->graph->edges : 0;
     pass->pairs = largest->near ? largest->near->pairs : 0;
+    pass->halo = largest->halo ? mg_attn_halo_rows(largest->halo) : 0;
+    pass->sent = largest->halo ? mg_attn_halo_sent(largest->halo) : 0;
     status = fill(pass);
     if (!status && model->desc.heads)
         status = mg_model_attention_reserve(

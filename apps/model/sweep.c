@@ -146,7 +146,7 @@ static int64_t row_after(const int64_t *starts, int64_t rows, int64_t work)
 void mg_model_sweep_entries(const run *r, entry_work *work, int64_t layer, const mg_model_lists *lists, int with_sums,
                             double *seconds)
 {
-    int64_t rows = r->batch->tokens, all = rows + lists->starts[rows], floats = with_sums ? r->pass->entry_floats : 0;
+    int64_t rows = lists->rows, all = rows + lists->starts[rows], floats = with_sums ? r->pass->entry_floats : 0;
     int64_t ranges = all < ENTRY_RANGE ? 1 : smaller(all / ENTRY_RANGE, ENTRY_RANGES);
     double begun = mg_model_seconds();
 #pragma omp parallel for num_threads((int)smaller(r->threads, ranges)) schedule(dynamic)
