@@ -15,6 +15,17 @@ int mg_attn_threads(int wanted)
     return threads > 0 ? threads : 1;
 }
 
+static _Thread_local struct {
+    void (*call)(void *context);
+    void *context;
+} between;
+
+void mg_attn_parallel_between(void (*call)(void *context), void *context)
+{
+    between.call = call;
+    between.context = context;
+}
+
 void mg_attn_parallel(int threads, int64_t steps, int64_t tasks,
                       void (*work)(void *context, int thread, int64_t step, int64_t task), void *context)
 {
@@ -23,7 +34,10 @@ void mg_attn_parallel(int threads, int64_t steps, int64_t tasks,
 #pragma omp parallel num_threads(threads)
     for (int64_t step = 0; step < steps; step++) {
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < tasks; task++)
+        for (int64_t task = 0; task < tasks; task++) {
             work(context, own_thread(), step, task);
+            if (between.call)
+                between.call(between.context);
+        }
     }
 }

@@ -11,4 +11,8 @@ int mg_attn_threads(int wanted);
 void mg_attn_parallel(int threads, int64_t steps, int64_t tasks,
                       void (*work)(void *context, int thread, int64_t step, int64_t task), void *context);
 
+/* From now on call(context) runs after each task that the calling thread itself does, in any mg_attn_parallel it calls;
+   NULL: nothing. So messages move between tiles. */
+void mg_attn_parallel_between(void (*call)(void *context), void *context);
+
 #endif

@@ -229,16 +229,21 @@ int64_t mg_attn_plan_band_tile_rows(const mg_attn_plan *plan)
     return smaller_of(together * rows / TILE, plan->tile_rows);
 }
 
+int mg_attn_plan_check_map(mg_attn_map *map, const mg_attn_map *given)
+{
+    *map = *given;
+    fill_defaults(map);
+    int status = check_map(map);
+    return status ? status : check_kind(map);
+}
+
 int mg_attn_plan_create(mg_attn_plan **out, const mg_attn_map *given)
 {
     if (!out || !given)
         return fail(-EINVAL, "mg_attn_plan_create: %s is NULL", out ? "map" : "out");
     *out = NULL;
-    mg_attn_map map = *given;
-    fill_defaults(&map);
-    int status = check_map(&map);
-    if (!status)
-        status = check_kind(&map);
+    mg_attn_map map;
+    int status = mg_attn_plan_check_map(&map, given);
     const attn_backend *backend = status ? NULL : mg_attn_backend_chosen();
     if (!backend)
         return status ? status : -EINVAL;

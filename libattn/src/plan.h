@@ -57,6 +57,9 @@ struct mg_attn_plan {
     mg_attn_plan_info info;
 };
 
+/* Copies a map with its defaults filled in; -EINVAL or -EOVERFLOW where it is wrong, but for codes outside lists. */
+int mg_attn_plan_check_map(mg_attn_map *map, const mg_attn_map *given);
+
 /* STREAM has its tiles made for one band of rows at a time: as many rows as stream_rows asks for, several times. */
 int64_t mg_attn_plan_band_tile_rows(const mg_attn_plan *plan);
 
