@@ -87,6 +87,21 @@ static void check_dense(const char *name, const mg_graph *graph, int hops, const
     free(codes);
 }
 
+/* Some rows alone are those rows of the whole. */
+static void check_near_rows(const mg_graph_near *whole, const mg_graph *graph, int64_t begin, int64_t end)
+{
+    mg_graph_near *near;
+    must(mg_graph_near_create_rows(&near, graph, whole->hops, begin, end));
+    assert_int_equal(near->nodes, end - begin);
+    for (int64_t i = begin; i <= end; i++)
+        assert_int_equal(near->starts[i - begin], whole->starts[i] - whole->starts[begin]);
+    assert_int_equal(near->pairs, whole->starts[end] - whole->starts[begin]);
+    test_same_bytes("columns", near->columns, whole->columns + whole->starts[begin],
+                    (size_t)near->pairs * sizeof(int32_t));
+    test_same_bytes("codes", near->codes, whole->codes + whole->starts[begin], (size_t)near->pairs);
+    mg_graph_near_destroy(near);
+}
+
 static void check_near(const char *name, const mg_graph *graph, int hops, const uint8_t *expected)
 {
     mg_graph_near *near;
@@ -108,6 +123,8 @@ static void check_near(const char *name, const mg_graph *graph, int hops, const 
     }
     assert_int_equal(near->starts[graph->nodes], pair);
     assert_int_equal(near->pairs, pair);
+    check_near_rows(near, graph, graph->nodes / 3, graph->nodes - graph->nodes / 4);
+    check_near_rows(near, graph, graph->nodes / 2, graph->nodes / 2);
     mg_graph_near_destroy(near);
 }
 

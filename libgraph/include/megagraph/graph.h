@@ -122,6 +122,9 @@ typedef struct mg_graph_near {
     int32_t hops;
 } mg_graph_near;
 MG_GRAPH_API int mg_graph_near_create(mg_graph_near **out, const mg_graph *graph, int hops);
+/* Of rows [row_begin, row_end) alone: nodes is their number, list 0 is row_begin's; columns are of the whole graph. */
+MG_GRAPH_API int mg_graph_near_create_rows(mg_graph_near **out, const mg_graph *graph, int hops, int64_t row_begin,
+                                           int64_t row_end);
 MG_GRAPH_API void mg_graph_near_destroy(mg_graph_near *near);
 
 /* Bit-parallel breadth-first search (Then et al. 2014, "The more the merrier", section 3), 512 sources at once. Holds

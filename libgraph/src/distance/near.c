@@ -9,6 +9,7 @@
 typedef struct near_work {
     mg_graph_stream *stream;
     mg_graph_near *near;
+    int64_t begin; /* the graph's row that is near's first */
 } near_work;
 
 static int64_t block_rows(const near_work *work, int64_t first)
@@ -21,7 +22,7 @@ static void count_block(void *context, int thread, int64_t block)
 {
     near_work *work = context;
     int64_t first = block * BLOCK_SOURCES;
-    const mg_graph_search *search = mg_graph_stream_search(work->stream, thread, first, block_rows(work, first));
+    const mg_graph_search *search = mg_graph_stream_search(work->stream, thread, work->begin + first, block_rows(work, first));
     work->stream->kernels->near_counts(search, work->near->starts + first + 1);
 }
 
@@ -31,7 +32,7 @@ static void write_block(void *context, int thread, int64_t block)
     int64_t first = block * BLOCK_SOURCES, count = block_rows(work, first), places[BLOCK_SOURCES];
     for (int64_t r = 0; r < count; r++)
         places[r] = work->near->starts[first + r];
-    const mg_graph_search *search = mg_graph_stream_search(work->stream, thread, first, count);
+    const mg_graph_search *search = mg_graph_stream_search(work->stream, thread, work->begin + first, count);
     work->stream->kernels->near_pairs(search, places, work->near->columns, work->near->codes);
 }
 
@@ -47,11 +48,11 @@ static int place_pairs(mg_graph_near *near)
     return near->codes ? 0 : -ENOMEM;
 }
 
-static int by_search(mg_graph_near *near, const mg_graph *graph)
+static int by_search(mg_graph_near *near, const mg_graph *graph, int64_t begin)
 {
-    int64_t blocks = (graph->nodes + BLOCK_SOURCES - 1) / BLOCK_SOURCES;
+    int64_t blocks = (near->nodes + BLOCK_SOURCES - 1) / BLOCK_SOURCES;
     int threads = mg_graph_threads(blocks);
-    near_work work = {NULL, near};
+    near_work work = {NULL, near, begin};
     int status = mg_graph_stream_create(&work.stream, graph, near->hops, threads);
     if (!status) {
         mg_graph_parallel(threads, blocks, count_block, &work);
@@ -83,32 +84,40 @@ static int64_t write_row(int32_t *columns, uint8_t *codes, const mg_graph *graph
     return count;
 }
 
-static int by_rows(mg_graph_near *near, const mg_graph *graph)
+static int by_rows(mg_graph_near *near, const mg_graph *graph, int64_t begin)
 {
-    for (int64_t i = 0; i < graph->nodes; i++)
-        near->starts[i + 1] = write_row(NULL, NULL, graph, i);
+    for (int64_t i = 0; i < near->nodes; i++)
+        near->starts[i + 1] = write_row(NULL, NULL, graph, begin + i);
     int status = place_pairs(near);
-    for (int64_t i = 0; !status && i < graph->nodes; i++)
-        write_row(near->columns + near->starts[i], near->codes + near->starts[i], graph, i);
+    for (int64_t i = 0; !status && i < near->nodes; i++)
+        write_row(near->columns + near->starts[i], near->codes + near->starts[i], graph, begin + i);
     return status;
 }
 
 int mg_graph_near_create(mg_graph_near **out, const mg_graph *graph, int hops)
 {
+    return mg_graph_near_create_rows(out, graph, hops, 0, graph->nodes);
+}
+
+int mg_graph_near_create_rows(mg_graph_near **out, const mg_graph *graph, int hops, int64_t row_begin, int64_t row_end)
+{
     *out = NULL;
     int status = mg_graph_check_hops(hops);
+    if (!status && (row_begin < 0 || row_end < row_begin || row_end > graph->nodes))
+        status = fail(-EINVAL, "near pairs: rows %lld to %lld of a graph with %lld nodes", (long long)row_begin,
+                      (long long)row_end, (long long)graph->nodes);
     if (status)
         return status;
     mg_graph_near *near = allocate_zeroed(1, sizeof *near);
     if (!near)
         return -ENOMEM;
-    near->nodes = graph->nodes;
+    near->nodes = row_end - row_begin;
     near->hops = hops;
-    near->starts = allocate(graph->nodes + 1, sizeof *near->starts);
+    near->starts = allocate(near->nodes + 1, sizeof *near->starts);
     if (!near->starts)
         status = -ENOMEM;
     else
-        status = hops == 1 ? by_rows(near, graph) : by_search(near, graph);
+        status = hops == 1 ? by_rows(near, graph, row_begin) : by_search(near, graph, row_begin);
     if (status)
         mg_graph_near_destroy(near);
     else
