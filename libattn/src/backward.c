@@ -10,8 +10,12 @@
  *          2   2 3 0 1
  *          3   1 2 3 0
  *
+ * A chunk is some 4 tiles wide, so that a task's tokens stay in the second cache; a longer one is done in cells of 4 x 4
+ * tiles. Within a cell the tiles go in the same order, by steps of 4 tiles: where there are more threads than tasks, the
+ * tiles of such a step are tasks of their own, and every sum keeps its order.
+ *
  * The chunks depend on sizes alone, so every sum has one order on any number of threads. Table gradients are summed by
- * (head, row chunk) and added at the end. A STREAM map goes band by band, each with its own steps. Gathered pairs come
+ * (head, row of tiles) and added at the end. A STREAM map goes band by band, each with its own steps. Gathered pairs come
  * last (gathered.c), a few heads at a time. */
 #include "backward.h"
 #include "library.h"
@@ -22,8 +26,7 @@
 
 typedef struct chunk_task {
     call_state *s;
-    int64_t row_chunk, row_begin, row_end, column_begin, column_end; /* in tiles */
-    int64_t column_chunk;
+    int64_t row_begin, row_end, column_begin, column_end; /* in tiles */
     int32_t head_begin, head_end;
     scratch w;
 } chunk_task;
@@ -38,7 +41,8 @@ static void store_value_gradients(const call_state *s, const tile_place *place, 
     for (int64_t e = tile->entries; e < tile->entries + tile->entry_count; e++) {
         const int position = s->plan->entry_positions[e];
         const int64_t query = map->query_begin + place->row * TILE + position / TILE;
-        dvalues[map->near_starts[query] + s->plan->entry_offsets[e]] = ds[position];
+        dvalues[map->near_starts[query] + s->plan->entry_offsets[e]] =
+            ds[half_lane(position % TILE, TILE) + position / TILE * HALF];
     }
 }
 
@@ -80,52 +84,163 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head)
                                         .codes = place->codes,
                                         .rows = t.query_blocks * BLOCK,
                                         .present = place->tile->present,
-                                        .sums = sums_of(s, head, c->row_chunk)});
+                                        .entries = s->entries,
+                                        .sums = sums_of(s, head, place->row - s->band.first)});
     if (call->dvalues && place->tile->entry_count)
         store_value_gradients(s, place, t.ds, head);
 }
 
-static void do_tiles_of_row(const chunk_task *c, int64_t row)
+/* --- a cell: the tiles of at most 4 rows and 4 columns --- */
+
+typedef struct cell {
+    int64_t row, column;
+    int rows, columns;
+    const plan_tile *tiles[CELL][CELL]; /* NULL: skipped */
+    int64_t next;                       /* column of the first tile of these rows that is right of the cell */
+} cell;
+
+static const plan_tile *first_of_row(const call_state *s, int64_t row, int64_t column, const plan_tile **end)
 {
-    const call_state *s = c->s;
-    int64_t count, i = 0, end;
+    int64_t count, i = 0, after;
     const plan_tile *tiles = mg_attn_band_row(s, row, &count);
-    for (end = count; i < end;) {
-        const int64_t middle = i + (end - i) / 2;
-        if (tiles[middle].column < c->column_begin)
+    for (after = count; column && i < after;) {
+        const int64_t middle = i + (after - i) / 2;
+        if (tiles[middle].column < column)
             i = middle + 1;
         else
-            end = middle;
+            after = middle;
     }
-    for (; i < count && tiles[i].column < c->column_end; i++) {
-        const tile_place place = {.tile = &tiles[i], .row = row, .codes = c->w.codes, .keys_in_lanes = 1};
-        if (mg_attn_tile_needs_codes(s, &tiles[i]))
-            mg_attn_band_codes(c->w.codes, s, &tiles[i], row);
-        for (int32_t head = c->head_begin; head < c->head_end; head++) {
-            if (c->w.keep && (head == c->head_begin || dropout_slot(s, head) == 0))
-                mg_attn_dropout_tile((float(*)[PAIRS])c->w.keep, s, &place, head);
-            do_tile(c, &place, head);
+    *end = tiles + count;
+    return tiles + i;
+}
+
+/* Cell (a, b) of a task; returns whether it has tiles. */
+static int find_cell(cell *of, const chunk_task *c, int64_t a, int64_t b)
+{
+    int found = 0;
+    of->row = c->row_begin + a * CELL;
+    of->column = c->column_begin + b * CELL;
+    of->rows = (int)smaller_of(CELL, c->row_end - of->row);
+    of->columns = (int)smaller_of(CELL, c->column_end - of->column);
+    of->next = c->column_end;
+    memset(of->tiles, 0, sizeof of->tiles);
+    for (int i = 0; i < of->rows; i++) {
+        const plan_tile *end, *tile = first_of_row(c->s, of->row + i, of->column, &end);
+        for (; tile < end && tile->column < of->column + of->columns; tile++, found = 1)
+            of->tiles[i][tile->column - of->column] = tile;
+        if (tile < end)
+            of->next = smaller_of(of->next, tile->column);
+    }
+    return found;
+}
+
+static void do_heads(const chunk_task *c, const tile_place *place)
+{
+    for (int32_t head = c->head_begin; head < c->head_end; head++) {
+        if (c->w.keep && (head == c->head_begin || dropout_slot(c->s, head) == 0))
+            mg_attn_dropout_tile((float(*)[PAIRS])c->w.keep, c->s, place, head);
+        do_tile(c, place, head);
+    }
+}
+
+/* The tile of row i in step t, its codes in their slot. */
+static int place_of(tile_place *place, const chunk_task *c, const cell *of, int i, int t)
+{
+    const int j = (i + t) % CELL;
+    if (i >= of->rows || j >= of->columns || !of->tiles[i][j])
+        return 0;
+    *place = (tile_place){.tile = of->tiles[i][j],
+                          .row = of->row + i,
+                          .codes = c->w.codes + (i * CELL + j) * PAIRS,
+                          .keys_in_lanes = 1};
+    return 1;
+}
+
+static void load_codes(const chunk_task *c, const tile_place *place)
+{
+    if (mg_attn_tile_needs_codes(c->s, place->tile))
+        mg_attn_band_codes((uint8_t *)place->codes, c->s, place->tile, place->row);
+}
+
+/* Head by head, so that one head's tokens stay in cache; with dropout tile by tile, whose masks are made for all. */
+static void do_cell(const chunk_task *c, const cell *of)
+{
+    chunk_task one = *c;
+    tile_place place;
+    for (int at = 0; at < CELL * CELL; at++)
+        if (place_of(&place, c, of, at % CELL, at / CELL)) {
+            load_codes(c, &place);
+            if (c->w.keep)
+                do_heads(c, &place);
         }
+    for (one.head_begin = c->head_begin; one.head_begin < c->head_end && !c->w.keep; one.head_begin++) {
+        one.head_end = one.head_begin + 1;
+        for (int at = 0; at < CELL * CELL; at++)
+            if (place_of(&place, c, of, at % CELL, at / CELL))
+                do_heads(&one, &place);
     }
+}
+
+/* --- tasks --- */
+
+/* Cells of the largest chunk: rows and columns of them. */
+static void count_cells(int64_t cells[2], const call_state *s)
+{
+    const int64_t chunks = s->plan->chunks, widest = chunks * CELL;
+    cells[0] = (smaller_of(s->band.rows, s->plan->tile_rows) + widest - 1) / widest;
+    cells[1] = (s->plan->tile_columns + widest - 1) / widest;
+}
+
+static chunk_task task_of(call_state *s, int thread, int64_t step, int64_t task)
+{
+    const mg_attn_plan *plan = s->plan;
+    const int64_t group = task / plan->chunks, r = task % plan->chunks, column = (r + step) % plan->chunks;
+    const int64_t rows = smaller_of(s->band.rows, plan->tile_rows - s->band.first);
+    return (chunk_task){.s = s,
+                        .row_begin = s->band.first + chunk_begin(rows, plan->chunks, r),
+                        .row_end = s->band.first + chunk_begin(rows, plan->chunks, r + 1),
+                        .column_begin = chunk_begin(plan->tile_columns, plan->chunks, column),
+                        .column_end = chunk_begin(plan->tile_columns, plan->chunks, column + 1),
+                        .head_begin = (int32_t)group * HEAD_GROUP,
+                        .head_end = (int32_t)smaller_of(group * HEAD_GROUP + HEAD_GROUP, s->call.heads),
+                        .w = mg_attn_call_scratch(s, thread)};
 }
 
 static void do_chunk(void *context, int thread, int64_t step, int64_t task)
 {
-    call_state *s = context;
-    const mg_attn_plan *plan = s->plan;
-    const int64_t group = task / plan->chunks;
-    const int64_t rows = smaller_of(s->band.rows, plan->tile_rows - s->band.first);
-    chunk_task c = {.s = s, .row_chunk = task % plan->chunks};
-    c.column_chunk = (c.row_chunk + step) % plan->chunks;
-    c.row_begin = s->band.first + chunk_begin(rows, plan->chunks, c.row_chunk);
-    c.row_end = s->band.first + chunk_begin(rows, plan->chunks, c.row_chunk + 1);
-    c.column_begin = chunk_begin(plan->tile_columns, plan->chunks, c.column_chunk);
-    c.column_end = chunk_begin(plan->tile_columns, plan->chunks, c.column_chunk + 1);
-    c.head_begin = (int32_t)group * HEAD_GROUP;
-    c.head_end = (int32_t)smaller_of(c.head_begin + HEAD_GROUP, s->call.heads);
-    c.w = mg_attn_call_scratch(s, thread);
-    for (int64_t row = c.row_begin; row < c.row_end; row++)
-        do_tiles_of_row(&c, row);
+    const chunk_task c = task_of(context, thread, step, task);
+    cell of;
+    for (int64_t a = 0; c.row_begin + a * CELL < c.row_end; a++)
+        for (int64_t b = 0; c.column_begin + b * CELL < c.column_end; b = of.next == c.column_end ? INT64_MAX / CELL - c.column_end : (of.next - c.column_begin) / CELL)
+            if (find_cell(&of, &c, a, b))
+                do_cell(&c, &of);
+}
+
+/* One tile of a chunk, for many threads: step is (chunk step, cell, step in the cell), task (task, row in the cell). */
+static void do_one_tile(void *context, int thread, int64_t step, int64_t task)
+{
+    int64_t cells[2];
+    count_cells(cells, context);
+    const int64_t each = cells[0] * cells[1], at = step / CELL % each;
+    const chunk_task c = task_of(context, thread, step / CELL / each, task / CELL);
+    tile_place place;
+    cell of;
+    if (!find_cell(&of, &c, at / cells[1], at % cells[1]) ||
+        !place_of(&place, &c, &of, (int)(task % CELL), (int)(step % CELL)))
+        return;
+    load_codes(&c, &place);
+    do_heads(&c, &place);
+}
+
+static void do_band(call_state *s)
+{
+    const int64_t chunks = s->plan->chunks, tasks = chunks * head_groups(s);
+    int64_t cells[2];
+    count_cells(cells, s);
+    if (s->threads * 2 <= tasks || s->threads == 1)
+        mg_attn_parallel(s->threads, chunks, tasks, do_chunk, s);
+    else
+        mg_attn_parallel(s->threads, chunks * cells[0] * cells[1] * CELL, tasks * CELL, do_one_tile, s);
 }
 
 /* --- before and after --- */
@@ -170,7 +285,7 @@ static void begin(call_state *s)
     if (call->dvalues)
         zero_value_gradients(s);
     if (s->sums)
-        memset(s->sums, 0, (size_t)call->heads * (size_t)s->plan->chunks * MG_ATTN_MAX_CODES * sizeof *s->sums);
+        memset(s->sums, 0, (size_t)(call->heads * s->sum_rows * s->sum_row) * sizeof *s->sums);
 }
 
 /* Heads whose gradients are stored. */
@@ -179,10 +294,11 @@ typedef struct storing {
     int32_t head_begin, head_end;
 } storing;
 
-static void take_lane(float *row, const float *lanes, int i, int32_t dim)
+/* A key's elements, `dim` of the `rows` that its lane has. */
+static void take_lane(float *row, const float *lanes, int i, int32_t dim, int32_t rows)
 {
     for (int32_t d = 0; d < dim; d++)
-        row[d] = lanes ? lanes[d * TILE + i] : 0;
+        row[d] = lanes ? lanes[half_lane(i, rows) + d * HALF] : 0;
     for (int32_t d = dim; d < round_up(dim, 8); d++)
         row[d] = 0;
 }
@@ -193,9 +309,9 @@ static void store_key(const call_state *s, int64_t unit, int i, int64_t token, i
     const int bf16 = call->type == MG_ATTN_BF16 && !call->gradients_fp32;
     const float *lanes = part_of(s->dk, unit, s->dim1);
     float dk[MG_ATTN_MAX_DIM], dv[MG_ATTN_MAX_DIM],
-        dkey_bias = lanes && call->dkey_bias ? lanes[call->dim * TILE + i] : 0;
-    take_lane(dk, lanes, i, call->dim);
-    take_lane(dv, part_of(s->dv, unit, call->value_dim), i, call->value_dim);
+        dkey_bias = lanes && call->dkey_bias ? lanes[half_lane(i, s->dim1) + call->dim * HALF] : 0;
+    take_lane(dk, lanes, i, call->dim, s->dim1);
+    take_lane(dv, part_of(s->dv, unit, call->value_dim), i, call->value_dim, call->value_dim);
     if (s->has_pairs)
         mg_attn_gathered_key(s, call->dk.data ? dk : NULL, call->dv.data ? dv : NULL,
                              call->dkey_bias ? &dkey_bias : NULL, token + i, head);
@@ -237,12 +353,12 @@ static void store_query_gradients(void *context, int thread, int64_t step, int64
 
 static void store_table_gradients(const call_state *s)
 {
-    const int32_t codes = s->plan->map.codes, chunks = s->plan->chunks;
+    const int32_t codes = s->plan->map.codes;
     for (int32_t head = 0; head < s->call.heads; head++)
         for (int32_t code = 0; code < codes; code++) {
             double sum = 0;
-            for (int32_t chunk = 0; chunk < chunks; chunk++)
-                sum += s->sums[((int64_t)head * chunks + chunk) * MG_ATTN_MAX_CODES + code];
+            for (int64_t row = 0; row < s->sum_rows; row++)
+                sum += sums_of(s, head, row)[code];
             s->call.dtable[head * codes + code] = (float)sum;
         }
 }
@@ -260,7 +376,7 @@ int mg_attn_backward(const mg_attn_plan *plan, const mg_attn_call *call)
         status = mg_attn_band_load(&s, first);
         if (status)
             return status;
-        mg_attn_parallel(s.threads, plan->chunks, (int64_t)plan->chunks * head_groups(&s), do_chunk, &s);
+        do_band(&s);
     }
     const int32_t together = s.has_pairs ? HEAD_GROUP : s.call.heads;
     for (int32_t head = 0; head < s.call.heads; head += together) {

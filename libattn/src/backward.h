@@ -10,9 +10,9 @@ static inline float *part_of(float *array, int64_t unit, int32_t dim)
     return array ? array + unit * dim * TILE : NULL;
 }
 
-static inline double *sums_of(const call_state *s, int32_t head, int64_t row_chunk)
+static inline double *sums_of(const call_state *s, int32_t head, int64_t tile_row)
 {
-    return s->sums + (head * (int64_t)s->plan->chunks + row_chunk) * MG_ATTN_MAX_CODES;
+    return s->sums + (head * s->sum_rows + tile_row) * s->sum_row;
 }
 
 /* --- gathered.c --- */

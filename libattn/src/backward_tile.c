@@ -1,5 +1,8 @@
 /* The backward kernel of a tile, on every instruction set. Lanes are keys: k, v, dk and dv are lane-major, queries are
- * broadcast; only dq, whose sum goes over the lanes, is made by rows from the dS that were written to memory. */
+ * broadcast; only dq, whose sum goes over the lanes, is made by rows from the dS that were written to memory.
+ *
+ * A strip of keys meets all queries of the tile before the next: its part of k, v, dk and dv stays in the first cache.
+ * Where all four are too much for it, a first walk over the queries uses k and dv alone, a second one v and dk. */
 #include "kernel.h"
 #include "lanes.h"
 
@@ -10,7 +13,11 @@ typedef struct strip {
     lookup_table table;
     int lane, query; /* the register tile: keys from `lane`, queries from `query` */
     const float *q, *dout;
+    const float *k, *v; /* of these keys: elements are HALF apart */
+    float *dk, *dv, *ds;
 } strip;
+
+enum { FIRST_CACHE = 40960 }; /* bytes of it that a strip may take */
 
 INLINE vec bias_of(const tile_bias *bias, lookup_table table, int at, const int kind)
 {
@@ -30,7 +37,7 @@ INLINE void product(vec s[ROWS][VECS], const float *lanes, const float *broadcas
         vec x[VECS];
         UNROLL
         for (int v = 0; v < VECS; v++)
-            x[v] = load(lanes + d * TILE + v * LANES);
+            x[v] = load(lanes + d * HALF + v * LANES);
         UNROLL
         for (int r = 0; r < ROWS; r++) {
             UNROLL
@@ -40,24 +47,40 @@ INLINE void product(vec s[ROWS][VECS], const float *lanes, const float *broadcas
     }
 }
 
-/* lanes[d][v] += sum over r of broadcast[d][r] * s[r][v] */
-INLINE void accumulate(float *lanes, vec s[ROWS][VECS], const float *broadcast, int32_t dim)
+/* lanes[d][v] += sum over r of broadcast[d][r] * s[r][v], for `count` d at once: each is a chain of ROWS additions. */
+INLINE void accumulate_some(float *lanes, vec s[ROWS][VECS], const float *broadcast, const int count)
 {
-    for (int32_t d = 0; d < dim; d++) {
-        vec sum[VECS];
+    vec sum[2][VECS];
+    UNROLL
+    for (int d = 0; d < count; d++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
-            sum[v] = load(lanes + d * TILE + v * LANES);
+            sum[d][v] = load(lanes + d * HALF + v * LANES);
+    }
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
         UNROLL
-        for (int r = 0; r < ROWS; r++) {
+        for (int d = 0; d < count; d++) {
             UNROLL
             for (int v = 0; v < VECS; v++)
-                sum[v] += s[r][v] * broadcast[d * BLOCK + r];
+                sum[d][v] += s[r][v] * broadcast[d * BLOCK + r];
         }
+    }
+    UNROLL
+    for (int d = 0; d < count; d++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
-            store(lanes + d * TILE + v * LANES, sum[v]);
+            store(lanes + d * HALF + v * LANES, sum[d][v]);
     }
+}
+
+INLINE void accumulate(float *lanes, vec s[ROWS][VECS], const float *broadcast, int32_t dim)
+{
+    int32_t d = 0;
+    for (; d + 2 <= dim; d += 2)
+        accumulate_some(lanes + d * HALF, s, broadcast + d * BLOCK, 2);
+    if (d < dim)
+        accumulate_some(lanes + d * HALF, s, broadcast + d * BLOCK, 1);
 }
 
 INLINE void probabilities(vec s[ROWS][VECS], const strip *p, const int kind)
@@ -69,7 +92,7 @@ INLINE void probabilities(vec s[ROWS][VECS], const strip *p, const int kind)
         for (int v = 0; v < VECS; v++)
             s[r][v] = bias_of(&t->bias, p->table, (p->query + r) * TILE + p->lane + v * LANES, kind);
     }
-    product(s, t->k + p->lane, p->q, t->dim);
+    product(s, p->k, p->q, t->dim);
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
@@ -78,47 +101,44 @@ INLINE void probabilities(vec s[ROWS][VECS], const strip *p, const int kind)
     }
 }
 
-INLINE void gradient_of_values(vec s[ROWS][VECS], const strip *p, const int dropout)
-{
-    if (dropout) {
-        vec kept[ROWS][VECS];
-        const float *keep = p->t->keep + p->query * TILE + p->lane;
-        UNROLL
-        for (int r = 0; r < ROWS; r++) {
-            UNROLL
-            for (int v = 0; v < VECS; v++)
-                kept[r][v] = s[r][v] * load(keep + r * TILE + v * LANES);
-        }
-        accumulate(p->t->dv + p->lane, kept, p->dout, p->t->value_dim);
-    } else {
-        accumulate(p->t->dv + p->lane, s, p->dout, p->t->value_dim);
-    }
-}
-
-/* One register tile: dv, dS and dk. */
-INLINE void step(const strip *p, const int kind, const int dropout)
+/* P of a register tile, to memory, and its share of dv. */
+INLINE void first_step(const strip *p, const int kind, const int dropout)
 {
     const backward_tile *t = p->t;
-    float *ds = t->ds + p->query * TILE + p->lane;
     vec s[ROWS][VECS];
     probabilities(s, p, kind);
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
-            store(ds + r * TILE + v * LANES, s[r][v]);
+            store(p->ds + r * HALF + v * LANES, s[r][v]);
     }
-    if (t->dv)
-        gradient_of_values(s, p, dropout);
-    if (!t->need_ds)
+    if (!t->dv)
         return;
+    if (dropout) {
+        const float *keep = t->keep + p->query * TILE + p->lane;
+        UNROLL
+        for (int r = 0; r < ROWS; r++) {
+            UNROLL
+            for (int v = 0; v < VECS; v++)
+                s[r][v] *= load(keep + r * TILE + v * LANES);
+        }
+    }
+    accumulate(p->dv, s, p->dout, t->value_dim);
+}
+
+/* dS of a register tile, in the place of P, and its share of dk. */
+INLINE void second_step(const strip *p, const int dropout)
+{
+    const backward_tile *t = p->t;
+    vec s[ROWS][VECS];
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
             s[r][v] = dropout ? (vec){0} : splat(-t->delta[p->query + r]);
     }
-    product(s, t->v + p->lane, p->dout, t->value_dim);
+    product(s, p->v, p->dout, t->value_dim);
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
@@ -126,61 +146,90 @@ INLINE void step(const strip *p, const int kind, const int dropout)
             if (dropout)
                 s[r][v] =
                     s[r][v] * load(t->keep + (p->query + r) * TILE + p->lane + v * LANES) - t->delta[p->query + r];
-            s[r][v] *= load(ds + r * TILE + v * LANES);
-            store(ds + r * TILE + v * LANES, s[r][v]);
+            s[r][v] *= load(p->ds + r * HALF + v * LANES);
+            store(p->ds + r * HALF + v * LANES, s[r][v]);
         }
     }
     if (t->dk)
-        accumulate(t->dk + p->lane, s, p->q, t->dim);
+        accumulate(p->dk, s, p->q, t->dim);
 }
 
-/* dq of 8 queries, elements [from, from + width) */
-#define DEFINE_QUERY_GRADIENT(name, vec, load, store, count)                                                           \
-    INLINE void name(const backward_tile *t, int query, int32_t from)                                                  \
-    {                                                                                                                  \
-        float *dq = t->dq + (int64_t)query * t->row + from;                                                            \
-        const float *ds = t->ds + query * TILE, *k = t->k_rows + from;                                                 \
-        vec sum[count];                                                                                                \
-        UNROLL                                                                                                         \
-        for (int r = 0; r < count; r++)                                                                                \
-            sum[r] = load(dq + r * t->row);                                                                            \
-        for (int key = 0; key < TILE; key++) {                                                                         \
-            vec x = load(k + (int64_t)key * t->row);                                                                   \
-            UNROLL                                                                                                     \
-            for (int r = 0; r < count; r++)                                                                            \
-                sum[r] += x * ds[r * TILE + key];                                                                      \
-        }                                                                                                              \
-        UNROLL                                                                                                         \
-        for (int r = 0; r < count; r++)                                                                                \
-            store(dq + r * t->row, sum[r]);                                                                            \
-    }
-DEFINE_QUERY_GRADIENT(query_gradient, vec, load, store, BLOCK)
+INLINE void set_queries(strip *p, int query)
+{
+    const backward_tile *t = p->t;
+    p->query = query;
+    p->q = t->q + (int64_t)(query / BLOCK) * t->dim * BLOCK + query % BLOCK;
+    p->dout = t->dout + (int64_t)(query / BLOCK) * t->value_dim * BLOCK + query % BLOCK;
+    p->ds = t->ds + half_lane(p->lane, TILE) + query * HALF;
+}
+
+INLINE void set_keys(strip *p, int lane)
+{
+    const backward_tile *t = p->t;
+    const int64_t of_k = half_lane(lane, t->dim), of_v = half_lane(lane, t->value_dim);
+    p->lane = lane;
+    p->k = t->k + of_k;
+    p->v = t->v + of_v;
+    p->dk = t->dk ? t->dk + of_k : NULL;
+    p->dv = t->dv ? t->dv + of_v : NULL;
+}
+
+/* --- dq --- */
+
 #if defined(__AVX512F__)
-DEFINE_QUERY_GRADIENT(query_gradient8, octet, load8, store8, BLOCK)
+#include "backward_query_v4.h"
+#else
+/* dq of 8 queries, LANES elements from `from` on */
+INLINE void query_gradient(const backward_tile *t, int query, int32_t from)
+{
+    float *dq = t->dq + (int64_t)query * t->row + from;
+    const float *k = t->k_rows + from;
+    vec sum[BLOCK];
+    UNROLL
+    for (int r = 0; r < BLOCK; r++)
+        sum[r] = load(dq + r * t->row);
+    for (int key = 0; key < TILE; key++) {
+        const float *ds = t->ds + half_lane(key, TILE) + query * HALF;
+        vec x = load(k + (int64_t)key * t->row);
+        UNROLL
+        for (int r = 0; r < BLOCK; r++)
+            sum[r] += x * ds[r * HALF];
+    }
+    UNROLL
+    for (int r = 0; r < BLOCK; r++)
+        store(dq + r * t->row, sum[r]);
+}
+
+INLINE void query_gradients(const backward_tile *t)
+{
+    for (int query = 0; query < t->query_blocks * BLOCK; query += BLOCK)
+        for (int32_t from = 0; from < t->row; from += LANES)
+            query_gradient(t, query, from);
+}
 #endif
 
 INLINE void tile(const backward_tile *t, const int kind, const int dropout)
 {
     strip p = {.t = t};
+    const int queries = t->query_blocks * BLOCK;
+    const int apart = (2 * t->dim + 2 * t->value_dim) * STRIP * 4 > FIRST_CACHE;
     if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32)
         p.table = load_table(t->bias.table);
-    for (int32_t block = 0; block < t->query_blocks; block++) {
-        for (int within = 0; within < BLOCK; within += ROWS) {
-            p.query = block * BLOCK + within;
-            p.q = t->q + (int64_t)block * t->dim * BLOCK + within;
-            p.dout = t->dout + (int64_t)block * t->value_dim * BLOCK + within;
-            for (p.lane = 0; p.lane < TILE; p.lane += STRIP)
-                step(&p, kind, dropout);
+    for (int lane = 0; lane < TILE; lane += STRIP) {
+        set_keys(&p, lane);
+        for (int query = 0; query < queries; query += ROWS) {
+            set_queries(&p, query);
+            first_step(&p, kind, dropout);
+            if (t->need_ds && !apart)
+                second_step(&p, dropout);
         }
-        int32_t from = 0;
-        if (t->dq)
-            for (; from + LANES <= t->row; from += LANES)
-                query_gradient(t, block * BLOCK, from);
-#if defined(__AVX512F__)
-        if (t->dq && from < t->row)
-            query_gradient8(t, block * BLOCK, from);
-#endif
+        for (int query = 0; query < queries && t->need_ds && apart; query += ROWS) {
+            set_queries(&p, query);
+            second_step(&p, dropout);
+        }
     }
+    if (t->dq)
+        query_gradients(t);
 }
 
 __attribute__((noinline)) static void constant_tile(const backward_tile *t) { tile(t, BIAS_CONSTANT, 0); }

@@ -68,7 +68,9 @@ static void carve_backward(call_state *s, carver *c)
     s->dv = carve(c, want_dv && s->has_tiles, units, (int64_t)call->value_dim * TILE, sizeof(float));
     s->pair_p = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
     s->pair_ds = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
-    s->sums = carve(c, call->dtable != NULL, (int64_t)call->heads * plan->chunks, MG_ATTN_MAX_CODES, sizeof(double));
+    s->sum_rows = smaller_of(s->band.rows, plan->tile_rows);
+    s->sum_row = round_up(s->entries, 8);
+    s->sums = carve(c, call->dtable != NULL, call->heads * s->sum_rows, s->sum_row, sizeof(double));
 }
 
 /* Of one thread, from base on. */
@@ -80,7 +82,7 @@ static scratch carve_scratch(const call_state *s, carver *c)
     w.q = carve(c, forward, call->heads, (int64_t)s->dim1 * TILE, sizeof(float));
     w.out = carve(c, forward, call->heads, (int64_t)call->value_dim * TILE, sizeof(float));
     w.softmax = carve(c, forward, call->heads, 3 * TILE, sizeof(float));
-    w.codes = carve(c, s->has_tiles, (forward ? SPAN : 1) + 1, PAIRS, 1);
+    w.codes = carve(c, s->has_tiles, forward ? SPAN + 1 : CELL * CELL, PAIRS, 1);
     w.bias = carve(c, s->has_tiles, PAIRS, 1, sizeof(float));
     w.keep = carve(c, s->has_tiles && drops, HEAD_GROUP, PAIRS, sizeof(float));
     w.ds = carve(c, s->has_tiles && s->backward, PAIRS, 1, sizeof(float));

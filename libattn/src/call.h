@@ -7,7 +7,7 @@
  *     queries    (backward) blocks, and rows where pairs are gathered
  *     gradients  (backward) dq by rows, dk and dv lane-major
  *     pairs      (backward) [HEAD_GROUP][pairs] P and dS of gathered pairs, for the heads at hand
- *     sums       (backward) [heads][chunks][256] table gradients
+ *     sums       (backward) [heads][rows of tiles][codes] table gradients
  *     scratch    [threads]
  */
 #ifndef MG_ATTN_CALL_H
@@ -18,7 +18,8 @@
 
 enum {
     HEAD_GROUP = 4, /* heads that share a dropout word group, and decoded codes in backward */
-    SPAN = 8        /* tiles whose codes forward keeps at once */
+    SPAN = 8,       /* tiles whose codes forward keeps at once */
+    CELL = 4        /* backward keeps those of CELL x CELL */
 };
 
 /* Rows of tiles whose codes are at hand: all of them, or a band of a STREAM map. */
@@ -61,7 +62,9 @@ typedef struct call_state {
     float *dq;               /* [heads][tile_rows * 64][row] */
     float *dk, *dv;          /* [heads][tile_columns][dim1 or value_dim x 64] */
     float *pair_p, *pair_ds; /* [HEAD_GROUP][pairs] */
-    double *sums;
+    double *sums;            /* [heads][sum_rows][sum_row]: rows of tiles of a band, and codes */
+    int64_t sum_rows;
+    int32_t sum_row;
     char *scratch;
     int64_t scratch_bytes; /* of a thread */
     int64_t bytes;         /* of the workspace */

@@ -14,6 +14,7 @@ typedef struct layout {
     int first, step;
 } layout;
 static layout in_lanes(int token) { return (layout){token, TILE}; }
+static layout in_halves(int token, int32_t dim) { return (layout){(int)half_lane(token, dim), HALF}; }
 static layout in_blocks(int token, int32_t dim) { return (layout){token / BLOCK * dim * BLOCK + token % BLOCK, BLOCK}; }
 
 static int finite_token(const float *x, layout l, int32_t dim)
@@ -102,13 +103,13 @@ void mg_attn_careful_forward(const forward_tile *t, float *bias, float *room, vo
 static float add_gradients(const backward_tile *t, int query, int lane, float bias)
 {
     const float keep = t->keep ? t->keep[query * TILE + lane] : 1;
-    const layout key = in_lanes(lane), in_q = in_blocks(query, t->dim), in_dout = in_blocks(query, t->value_dim);
+    const layout key = in_halves(lane, t->dim), value = in_halves(lane, t->value_dim), in_q = in_blocks(query, t->dim), in_dout = in_blocks(query, t->value_dim);
     const float p = expf(bias + dot(t->k, key, t->q, in_q, t->dim) - t->lse[query]);
     if (t->dv)
-        add_token(t->dv, key, p * keep, t->dout, in_dout, t->value_dim);
+        add_token(t->dv, value, p * keep, t->dout, in_dout, t->value_dim);
     if (!t->need_ds)
         return 0;
-    const float ds = p * (dot(t->v, key, t->dout, in_dout, t->value_dim) * keep - t->delta[query]);
+    const float ds = p * (dot(t->v, value, t->dout, in_dout, t->value_dim) * keep - t->delta[query]);
     if (t->dk)
         add_token(t->dk, key, ds, t->q, in_q, t->dim);
     if (t->dq)
@@ -120,8 +121,8 @@ static uint64_t bad_keys(const backward_tile *t)
 {
     uint64_t bad = 0;
     for (int lane = 0; lane < TILE; lane++)
-        if (!finite_token(t->k, in_lanes(lane), t->dim - t->bias_element) ||
-            !finite_token(t->v, in_lanes(lane), t->value_dim))
+        if (!finite_token(t->k, in_halves(lane, t->dim), t->dim - t->bias_element) ||
+            !finite_token(t->v, in_halves(lane, t->value_dim), t->value_dim))
             bad |= UINT64_C(1) << lane;
     return bad;
 }
@@ -141,13 +142,14 @@ static void add_bad_pairs(const backward_tile *t, float *bias, float *ds, uint64
 {
     for (int at = 0; at < PAIRS; at++) {
         const int query = at / TILE, lane = at % TILE;
-        ds[at] = 0;
+        float *mine = ds + half_lane(lane, TILE) + query * HALF;
+        *mine = 0;
         if (!(queries >> query & 1) && !(keys >> lane & 1))
             continue;
-        const float element = t->bias_element ? t->k[(t->dim - 1) * TILE + lane] : 0;
+        const float element = t->bias_element ? t->k[half_lane(lane, t->dim) + (t->dim - 1) * HALF] : 0;
         if (query < t->query_blocks * BLOCK && bias[at] != -INFINITY && element != -INFINITY &&
             t->lse[query] != INFINITY)
-            ds[at] = add_gradients(t, query, lane, bias[at]);
+            *mine = add_gradients(t, query, lane, bias[at]);
         bias[at] = -INFINITY;
     }
 }
@@ -166,8 +168,8 @@ void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, 
     float *k_rows = t->k_rows ? copy_of(&room, t->k_rows, (int64_t)t->row * TILE) : NULL;
     for (int token = 0; token < TILE; token++) {
         if (keys >> token & 1) {
-            zero_token(k, in_lanes(token), t->dim);
-            zero_token(v, in_lanes(token), t->value_dim);
+            zero_token(k, in_halves(token, t->dim), t->dim);
+            zero_token(v, in_halves(token, t->value_dim), t->value_dim);
             if (k_rows)
                 zero_token(k_rows, (layout){token * t->row, 1}, t->row);
         }
@@ -181,6 +183,7 @@ void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, 
     clean.k = k, clean.v = v, clean.q = q, clean.dout = dout, clean.lse = lse, clean.delta = delta,
     clean.k_rows = k_rows;
     kernel(&clean);
-    for (int at = 0; at < t->query_blocks * BLOCK * TILE && t->need_ds; at++)
-        t->ds[at] += ds[at];
+    for (int at = 0; at < PAIRS && t->need_ds; at++)
+        if (at / HALF % TILE < t->query_blocks * BLOCK)
+            t->ds[at] += ds[at];
 }

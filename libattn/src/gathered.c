@@ -78,7 +78,7 @@ static void do_chunk(void *context, int thread, int64_t step, int64_t chunk)
     for (int32_t head = c->head_begin; head < c->head_end; head++)
         for (int64_t query = chunk_begin(s->plan->tile_rows, chunks, chunk) * TILE; query < end; query++)
             if (s->plan->pair_starts[query] < s->plan->pair_starts[query + 1])
-                do_query(s, query, head, s->sums ? sums_of(s, head, chunk) : NULL);
+                do_query(s, query, head, s->sums ? sums_of(s, head, chunk_begin(s->plan->tile_rows, chunks, chunk)) : NULL);
 }
 
 void mg_attn_gathered_rows(call_state *s, int32_t head_begin, int32_t head_end)

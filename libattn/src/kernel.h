@@ -6,12 +6,18 @@
  *     lanes   [dim][64]        the side in the lanes         (forward: queries; backward: keys)
  *     blocks  [8][dim][8]      the other side, broadcast     (forward: keys; backward: queries), 8 tokens a block
  *     rows    [64][row]        a token's elements side by side, row = dim rounded up to 8, zeros behind
+ *
+ * Backward has its lanes in two halves, [2][dim][32], so that the part of a half lies together: a quarter of 256-byte
+ * rows would use a part of the first cache's sets only.
  */
 #ifndef MG_ATTN_KERNEL_H
 #define MG_ATTN_KERNEL_H
 #include "megagraph/attn.h"
 
-enum { TILE = MG_ATTN_TILE, PAIRS = TILE * TILE, BLOCK = 8 };
+enum { TILE = MG_ATTN_TILE, PAIRS = TILE * TILE, BLOCK = 8, HALF = 32 };
+
+/* Where lane i of row 0 is in halves of `rows` rows; the next row is HALF further on. */
+static inline int64_t half_lane(int i, int32_t rows) { return (int64_t)(i / HALF) * rows * HALF + i % HALF; }
 
 /* Where the bias of a tile's pairs comes from. */
 typedef enum bias_kind { BIAS_CONSTANT, BIAS_LOOKUP16, BIAS_LOOKUP32, BIAS_TILE } bias_kind;
@@ -50,23 +56,24 @@ typedef struct backward_tile {
     const float *q, *dout; /* [8][dim][8] scaled, [8][value_dim][8] */
     const float *lse;      /* [64]; +inf for a row that sees nothing or is not there */
     const float *delta;    /* [64] D - dlse */
-    const float *k, *v;    /* [dim][64], [value_dim][64] */
+    const float *k, *v;    /* [2][dim][32], [2][value_dim][32] */
     const float *k_rows;   /* [64][row] */
     tile_bias bias;
     const float *keep; /* [64 queries][64 keys] or NULL */
     float *dq;         /* [64][row], scale left out; NULL: not wanted, as below */
-    float *dk, *dv;    /* [dim][64], [value_dim][64] */
-    float *ds;         /* [64][64] scratch: dS on return, unless only dv is wanted (all else NULL, need_ds 0) */
+    float *dk, *dv;    /* as k and v */
+    float *ds;         /* [2][64][32] scratch: dS on return, unless only dv is wanted (all else NULL, need_ds 0) */
     int need_ds;
 } backward_tile;
 
 /* Sums of dS by code: sums[c] += sum of ds where codes = c, for the codes in `present`. */
 typedef struct table_tile {
-    const float *ds;      /* [64][64] */
+    const float *ds;      /* [2][64][32] */
     const uint8_t *codes; /* [64][64] */
     int32_t rows;         /* rows in use, a multiple of 8 */
     uint64_t present;     /* bit c: code c < 63 may occur; bit 63: codes from 63 on may occur */
-    double *sums;         /* [256] */
+    int32_t entries;      /* all codes are below */
+    double *sums;         /* [entries] */
 } table_tile;
 
 /* Pairs of one query with listed keys: sparse attention. Rows have `row` and `value_row` elements, multiples of 8. */

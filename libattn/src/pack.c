@@ -49,10 +49,11 @@ static float finite_sum(const float *row, int32_t dim)
     return sum;
 }
 
-/* Where element d of token i of a tile goes: [dim][64] in lanes, or [8][dim][8] in blocks. */
+/* Where element d of token i of a tile goes: [2][dim][32] in lanes, or [8][dim][8] in blocks. */
 static void put_row(float *out, const float *row, int i, int32_t dim, int32_t dim1, int blocks)
 {
-    const int64_t first = blocks ? (int64_t)(i / BLOCK) * dim1 * BLOCK + i % BLOCK : i, step = blocks ? BLOCK : TILE;
+    const int64_t first = blocks ? (int64_t)(i / BLOCK) * dim1 * BLOCK + i % BLOCK : half_lane(i, dim1),
+                  step = blocks ? BLOCK : HALF;
     for (int32_t d = 0; d < dim; d++)
         out[first + d * step] = row[d];
 }
@@ -68,7 +69,8 @@ int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type
         for (int32_t d = 0; d < dim; d++)
             row[d] *= scale;
         finite += finite_sum(row, dim);
-        put_row(out, row, i, dim, dim, 0);
+        for (int32_t d = 0; d < dim; d++)
+            out[d * TILE + i] = row[d];
     }
     return finite == 0;
 }

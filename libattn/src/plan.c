@@ -217,7 +217,7 @@ static void measure(mg_attn_plan *plan)
 int32_t mg_attn_chunk_count(int64_t tile_rows, int64_t tile_columns)
 {
     const int64_t tiles = smaller_of(tile_rows, tile_columns);
-    return (int32_t)larger_of(1, smaller_of(tiles, larger_of(32, (tiles + 7) / 8)));
+    return (int32_t)larger_of(1, smaller_of(64, (tiles + 3) / 4));
 }
 
 /* Rows whose codes a STREAM call keeps at once: several callbacks' worth, so that threads have work, within 256 MB

@@ -20,7 +20,7 @@ static void add_codes(const table_tile *t, const int32_t codes[TOGETHER], int co
 {
     vec sum[TOGETHER] = {{0}};
     for (int at = 0; at < t->rows * TILE; at += LANES) {
-        vec y = load(t->ds + at);
+        vec y = load(t->ds + half_lane(at % TILE, TILE) + at / TILE * HALF);
         ivec c = load_codes(t->codes + at);
         UNROLL
         for (int i = 0; i < TOGETHER; i++)
@@ -36,8 +36,8 @@ static void add_pairs(const table_tile *t)
     memset(sums, 0, sizeof sums);
     for (int at = 0; at < t->rows * TILE; at += 4)
         for (int i = 0; i < 4; i++)
-            sums[i][t->codes[at + i]] += t->ds[at + i];
-    for (int c = 0; c < 256; c++)
+            sums[i][t->codes[at + i]] += t->ds[half_lane(at % TILE, TILE) + at / TILE * HALF + i];
+    for (int c = 0; c < t->entries; c++)
         t->sums[c] += sums[0][c] + sums[1][c] + (sums[2][c] + sums[3][c]);
 }
 
