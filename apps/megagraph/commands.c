@@ -6,6 +6,7 @@
 #include "app.h"
 #include "memory.h"
 #include "progress.h"
+#include "ranks.h"
 
 int mg_commands_open(mg_dataset **out, const mg_arguments *arguments, const char *path)
 {
@@ -24,6 +25,8 @@ int mg_commands_report(int status)
     const char *refusal = status == -ENOMEM ? mg_memory_refusal() : "";
     if (status == -ECANCELED && mg_progress_stop_wanted())
         return 128 + mg_progress_stop_wanted();
+    if (!mg_ranks_speaks())
+        return 1;
     if (*refusal)
         fprintf(stderr, "megagraph: out of memory: %s\n", refusal);
     else

@@ -230,7 +230,8 @@ char *mg_config_text(const mg_config *config)
 uint64_t mg_config_hash(const mg_config *config)
 {
     static const char *const apart[] = {
-        "seeds", "threads", "memory", "data.path", "train.checkpoint_seconds", "train.epochs", "train.patience"};
+        "seeds",        "threads",        "memory",         "data.path",        "train.checkpoint_seconds",
+        "train.epochs", "train.patience", "parallel.ranks", "parallel.context", "parallel.context_method"};
     char value[MG_TEXT_BYTES];
     int count;
     const mg_option *options = mg_options(&count);

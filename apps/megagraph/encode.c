@@ -6,10 +6,10 @@
 #include "app.h"
 #include "progress.h"
 
-void mg_encode_open_cache(mg_cache *cache, const char *folder)
+void mg_encode_open_cache(mg_cache *cache, const char *folder, mg_comm *comm)
 {
-    cache->cache = NULL;
-    if (mg_graph_cache_open(&cache->cache, folder)) {
+    *cache = (mg_cache){.comm = comm};
+    if (mg_ranks_rank(comm) == 0 && mg_graph_cache_open(&cache->cache, folder)) {
         cache->cache = NULL;
         mg_progress_say("note: nothing is cached: %s", mg_graph_last_error());
     }
@@ -21,8 +21,7 @@ void mg_encode_close_cache(mg_cache *cache)
     cache->cache = NULL;
 }
 
-/* What the cache holds, when it has the right size. */
-static int look_up(void *data, int64_t bytes, mg_cache *cache, const char *name, uint64_t key)
+int mg_encode_find(void *data, int64_t bytes, const mg_cache *cache, const char *name, uint64_t key)
 {
     void *found;
     int64_t size;
@@ -36,7 +35,7 @@ static int look_up(void *data, int64_t bytes, mg_cache *cache, const char *name,
 }
 
 /* A cache that cannot be written (a full disk) is no reason to stop. */
-static void keep(mg_cache *cache, const char *name, uint64_t key, const void *data, int64_t bytes)
+void mg_encode_keep(mg_cache *cache, const char *name, uint64_t key, const void *data, int64_t bytes)
 {
     if (!cache->cache || !mg_graph_cache_put(cache->cache, name, key, data, bytes))
         return;
@@ -61,13 +60,14 @@ static int encode(float **out, encoder compute, const char *name, int64_t count,
     *out = allocate(graph->nodes * count, sizeof(float));
     if (!*out)
         return -ENOMEM;
-    if (look_up(*out, bytes, cache, name, key))
-        return 0;
-    int status = compute(*out, (int)count, graph);
-    if (status)
-        return relay(status, mg_graph_last_error());
-    keep(cache, name, key, *out, bytes);
-    return 0;
+    int status = 0;
+    if (mg_ranks_rank(cache->comm) == 0 && !mg_encode_find(*out, bytes, cache, name, key)) {
+        status = relay(compute(*out, (int)count, graph), mg_graph_last_error());
+        if (!status)
+            mg_encode_keep(cache, name, key, *out, bytes);
+    }
+    status = mg_ranks_agree(cache->comm, status);
+    return status ? status : mg_ranks_broadcast(cache->comm, *out, graph->nodes * count, MG_COMM_FP32);
 }
 
 /* Quick, so not cached. */
@@ -120,12 +120,12 @@ int mg_encode_order(int32_t *order, const mg_graph *graph, int hops, mg_cache *c
 {
     int64_t bytes = graph->nodes * (int64_t)sizeof *order;
     uint64_t key = key_of(graph, hops, 0);
-    if (look_up(order, bytes, cache, "order", key))
+    if (mg_encode_find(order, bytes, cache, "order", key))
         return 0;
     int status = mg_graph_order(order, NULL, graph, MG_GRAPH_ORDER_AUTO, hops);
     if (status)
         return relay(status, mg_graph_last_error());
-    keep(cache, "order", key, order, bytes);
+    mg_encode_keep(cache, "order", key, order, bytes);
     return 0;
 }
 
@@ -143,13 +143,13 @@ int mg_encode_clusters(int32_t *parts, int64_t *cut, const mg_graph *graph, int3
 {
     int64_t bytes = graph->nodes * (int64_t)sizeof *parts;
     uint64_t key = key_of(graph, clusters, (int64_t)seed);
-    if (!look_up(parts, bytes, cache, "clusters", key)) {
+    if (!mg_encode_find(parts, bytes, cache, "clusters", key)) {
         mg_graph_partition_report report;
         int status =
             mg_graph_partition(parts, &report, graph, &(mg_graph_partition_desc){.parts = clusters, .seed = seed});
         if (status)
             return relay(status, mg_graph_last_error());
-        keep(cache, "clusters", key, parts, bytes);
+        mg_encode_keep(cache, "clusters", key, parts, bytes);
     }
     *cut = count_cut(parts, graph);
     return 0;

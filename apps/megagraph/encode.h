@@ -6,14 +6,20 @@
 #include <megagraph/dataset.h>
 
 #include "options.h"
+#include "ranks.h"
 
 /* The cache, opened once; a folder that cannot be written gives a note and no cache. folder NULL: the standard place.
+ * Of several ranks, rank 0 looks up, computes and keeps, and the others are told; calls are then collective.
  */
 typedef struct mg_cache {
-    mg_graph_cache *cache;
+    mg_graph_cache *cache; /* NULL: none */
+    mg_comm *comm;
 } mg_cache;
-void mg_encode_open_cache(mg_cache *cache, const char *folder);
+void mg_encode_open_cache(mg_cache *cache, const char *folder, mg_comm *comm);
 void mg_encode_close_cache(mg_cache *cache);
+/* What this rank's cache holds, when it has the right size: not 0. */
+int mg_encode_find(void *data, int64_t bytes, const mg_cache *cache, const char *name, uint64_t key);
+void mg_encode_keep(mg_cache *cache, const char *name, uint64_t key, const void *data, int64_t bytes);
 
 typedef struct mg_encodings {
     int32_t *degrees;   /* [nodes] */

@@ -4,27 +4,29 @@
 
 #include "app.h"
 #include "progress.h"
+#include "shard.h"
 
 static void remake_sizes(mg_runner *runner, const mg_unit *unit)
 {
-    runner->tokens = unit->batch->tokens;
-    runner->graphs = unit->batch->graphs;
-    runner->edges = unit->batch->edges;
+    runner->tokens = unit->view.tokens;
+    runner->graphs = unit->view.graphs;
+    runner->edges = unit->view.graph ? unit->view.graph->edges : 0;
     runner->pairs = unit->near ? unit->near->pairs : 0;
 }
 
 int mg_runner_fit(mg_runner *runner, const mg_unit *unit, int64_t outputs)
 {
     int64_t pairs = unit->near ? unit->near->pairs : 0, room = unit->rows * outputs;
-    if (room > runner->outputs_room) {
+    int64_t edges = unit->view.graph ? unit->view.graph->edges : 0;
+    if (!runner->outputs || room > runner->outputs_room) {
         release(runner->outputs);
         runner->outputs = allocate(room, sizeof(float));
         runner->outputs_room = runner->outputs ? room : 0;
         if (!runner->outputs)
             return -ENOMEM;
     }
-    if (runner->pass && unit->batch->tokens <= runner->tokens && unit->batch->graphs <= runner->graphs &&
-        unit->batch->edges <= runner->edges && pairs <= runner->pairs)
+    if (runner->pass && unit->view.tokens <= runner->tokens && unit->view.graphs <= runner->graphs &&
+        edges <= runner->edges && pairs <= runner->pairs)
         return 0;
     mg_model_pass_destroy(runner->pass);
     runner->pass = NULL;
@@ -69,13 +71,27 @@ static void scatter_embeddings(float *table, const float *tokens, int64_t hidden
     }
 }
 
+static int keep_rows(float *outputs, float *embeddings, const mg_runner *runner, const mg_unit *unit,
+                     int64_t output_count, int64_t hidden)
+{
+    const float *tokens = mg_model_embeddings(runner->pass);
+    if (unit->shard) {
+        int status = mg_shard_collect(outputs, runner->outputs, output_count, unit);
+        return status || !hidden ? status : mg_shard_collect(embeddings, tokens, hidden, unit);
+    }
+    scatter(outputs, runner->outputs, output_count, unit);
+    if (hidden)
+        scatter_embeddings(embeddings, tokens, hidden, unit);
+    return 0;
+}
+
 int mg_evaluate(float *outputs, float *embeddings, mg_runner *runner, const float *parameters, const mg_epoch *epoch,
                 int64_t output_count, int64_t hidden)
 {
     int status = 0;
     for (int64_t k = 0; k < epoch->count && !status; k++) {
         mg_unit *unit;
-        if (mg_progress_stop_wanted())
+        if (!epoch->units->comm && mg_progress_stop_wanted())
             return fail(-ECANCELED, "stopped");
         status = mg_epoch_take(&unit, epoch, k);
         if (status)
@@ -86,9 +102,7 @@ int mg_evaluate(float *outputs, float *embeddings, mg_runner *runner, const floa
                                             &(mg_model_step){.threads = runner->threads}, runner->outputs),
                            mg_model_last_error());
         if (!status)
-            scatter(outputs, runner->outputs, output_count, unit);
-        if (!status && embeddings)
-            scatter_embeddings(embeddings, mg_model_embeddings(runner->pass), hidden, unit);
+            status = keep_rows(outputs, embeddings, runner, unit, output_count, hidden);
         mg_epoch_return(epoch, unit);
     }
     return status;

@@ -18,8 +18,8 @@ int mg_runner_fit(mg_runner *runner, const mg_unit *unit, int64_t outputs);
 void mg_runner_clear(mg_runner *runner);
 
 /* Without dropout over all units of the epoch: outputs [items][outputs] (raw), rows of other items are left alone;
-   embeddings [items][hidden] or NULL (the pass's tokens; graph level: the mean over the graph's nodes, or the virtual
-   token). -ECANCELED when a stop is wanted. */
+   embeddings [items][hidden], hidden 0: not wanted (the pass's tokens; graph level: the mean over the graph's nodes, or
+   the virtual token). Many ranks: collective, and both are rank 0's. -ECANCELED when a stop is wanted (one rank). */
 int mg_evaluate(float *outputs, float *embeddings, mg_runner *runner, const float *parameters, const mg_epoch *epoch,
                 int64_t output_count, int64_t hidden);
 #endif

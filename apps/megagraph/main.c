@@ -7,6 +7,8 @@
 #include "commands.h"
 #include "memory.h"
 #include "options.h"
+#include "progress.h"
+#include "ranks.h"
 
 static const mg_command *const commands[] = {&mg_command_train,  &mg_command_predict,  &mg_command_info,
                                              &mg_command_import, &mg_command_generate, &mg_command_partition};
@@ -47,6 +49,7 @@ int main(int count, char **arguments)
     for (int c = 0; c < COMMANDS; c++)
         if (!strcmp(arguments[1], commands[c]->name)) {
             mg_memory_watch(0);
+            mg_progress_quiet(!mg_ranks_speaks());
             return commands[c]->run(commands[c], count - 2, arguments + 2);
         }
     return refuse(arguments[1]);

@@ -10,24 +10,32 @@
 
 #include "app.h"
 #include "model.h"
+#include "ranks.h"
 
 void mg_app_set_memory_hook(int (*hook)(int64_t bytes));
 
-static _Atomic int64_t held, peak, limit, refused_bytes, refused_held;
+static struct {
+    _Atomic int64_t held, peak;
+} counts[MG_RANKS_MOST];
+static _Thread_local int rank;
+static _Atomic int64_t limit, refused_bytes, refused_held;
 
 static int count(int64_t bytes)
 {
-    int64_t now = atomic_fetch_add(&held, bytes) + bytes, before = atomic_load(&peak), most = atomic_load(&limit);
+    _Atomic int64_t *held = &counts[rank].held, *peak = &counts[rank].peak;
+    int64_t now = atomic_fetch_add(held, bytes) + bytes, before = atomic_load(peak), most = atomic_load(&limit);
     if (bytes > 0 && most && now > most) {
-        atomic_fetch_sub(&held, bytes);
+        atomic_fetch_sub(held, bytes);
         atomic_store(&refused_bytes, bytes);
         atomic_store(&refused_held, now - bytes);
         return 1;
     }
-    while (now > before && !atomic_compare_exchange_weak(&peak, &before, now))
+    while (now > before && !atomic_compare_exchange_weak(peak, &before, now))
         ;
     return 0;
 }
+
+void mg_memory_rank(int number) { rank = number; }
 
 void mg_memory_watch(int64_t bytes)
 {
@@ -39,9 +47,9 @@ void mg_memory_watch(int64_t bytes)
     mg_app_set_memory_hook(count);
 }
 
-int64_t mg_memory_held(void) { return atomic_load(&held); }
+int64_t mg_memory_held(void) { return atomic_load(&counts[rank].held); }
 
-int64_t mg_memory_peak(void) { return atomic_load(&peak); }
+int64_t mg_memory_peak(void) { return atomic_load(&counts[rank].peak); }
 
 int64_t mg_memory_resident_peak(void)
 {

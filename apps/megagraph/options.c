@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include "app.h"
+#include "ranks.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -35,11 +36,11 @@
     {                                                                                                                  \
         key, MG_OPTION_TEXT, AT(field), standard, 0, 0, NULL, help, 0, 0, 0                                            \
     }
-#define ONE_RANK(key, field, standard, help)                                                                           \
+#define FIXED(key, field, standard, help)                                                                              \
     {                                                                                                                  \
         key, MG_OPTION_INTEGER, AT(field), standard, 0, 1e9, NULL, help, 0, 0, 1                                       \
     }
-#define ONE_RANK_CHOICE(key, field, standard, choices, help)                                                           \
+#define FIXED_CHOICE(key, field, standard, choices, help)                                                              \
     {                                                                                                                  \
         key, MG_OPTION_CHOICE, AT(field), standard, 0, 0, choices, help, 0, 0, 1                                       \
     }
@@ -123,16 +124,22 @@ static const mg_option options[] = {
     INTEGER("train.checkpoint_seconds", train.checkpoint_seconds, "60", 0, 1e9,
             "between checkpoints while training; 0: only at the end"),
 
-    ONE_RANK("parallel.ranks", parallel.ranks, "1", "ranks"),
-    ONE_RANK("parallel.replicas", parallel.replicas, "1", "copies of the model"),
-    ONE_RANK("parallel.stages", parallel.stages, "1", "pipeline stages"),
-    ONE_RANK("parallel.context", parallel.context, "1", "ranks that share the tokens"),
-    ONE_RANK_CHOICE("parallel.context_method", parallel.context_method, "none", "none|ring|alltoall|halo",
-                    "how they do"),
-    ONE_RANK("parallel.sharding", parallel.sharding, "0", "what replicas share out"),
-    ONE_RANK("parallel.microbatches", parallel.microbatches, "1", "slices of a batch in the pipeline"),
-    ONE_RANK_CHOICE("parallel.recompute", parallel.recompute, "false", "false|true",
-                    "activations computed again in backward"),
+    AUTO_INTEGER(
+        "parallel.ranks", parallel.ranks, 1, MG_RANKS_MOST,
+        "ranks (--ranks), threads of this process; auto: the processes of mpirun, else 1; results do not depend "
+        "on it"),
+    FIXED("parallel.replicas", parallel.replicas, "1", "copies of the model"),
+    FIXED("parallel.stages", parallel.stages, "1", "pipeline stages"),
+    AUTO_INTEGER("parallel.context", parallel.context, 1, MG_RANKS_MOST,
+                 "ranks that share the nodes of the graph; auto: all"),
+    CHOICE(
+        "parallel.context_method", parallel.context_method, "auto", "auto|none|ring|all_to_all|halo",
+        "how they do: keys and values go round, heads are shared out, or near rows are fetched (attention.far mask); "
+        "auto: halo where far pairs are masked, else ring"),
+    FIXED("parallel.sharding", parallel.sharding, "0", "what replicas share out"),
+    FIXED("parallel.microbatches", parallel.microbatches, "1", "slices of a batch in the pipeline"),
+    FIXED_CHOICE("parallel.recompute", parallel.recompute, "false", "false|true",
+                 "activations computed again in backward"),
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -333,10 +340,10 @@ int mg_options_set(mg_config *config, const char *where, const char *key, const 
     if (!option)
         return fail(-EINVAL, "%s: '%.100s' is no key; the nearest is '%s'", where, key, mg_options_nearest(key));
     int status = set_value(config, where, option, text);
-    if (!status && option->one_rank && strcmp(text, option->standard)) {
+    if (!status && option->fixed && strcmp(text, option->standard)) {
         set_value(config, where, option, option->standard);
-        return fail(-EINVAL, "%s: %s is %.60s: this version trains on one rank, where only %s is possible", where, key,
-                    text, option->standard);
+        return fail(-EINVAL, "%s: %s is %.60s: in this version only %s is possible", where, key, text,
+                    option->standard);
     }
     return status;
 }
@@ -398,9 +405,9 @@ void mg_options_list(FILE *file)
     for (int i = 0; i < OPTIONS; i++) {
         const mg_option *option = &options[i];
         fprintf(file, "  %s", option->key);
-        if (option->type == MG_OPTION_CHOICE && !option->one_rank)
+        if (option->type == MG_OPTION_CHOICE && !option->fixed)
             fprintf(file, "  (%s)", option->choices);
         fprintf(file, "  [%s]\n", *option->standard ? option->standard : "none");
-        print_wrapped(file, option->one_rank ? "one rank only, until runs have several" : option->help, 6);
+        print_wrapped(file, option->fixed ? "not in this version" : option->help, 6);
     }
 }

@@ -25,6 +25,13 @@ typedef enum mg_readout { MG_READOUT_AUTO, MG_READOUT_MEAN, MG_READOUT_SUM, MG_R
 typedef enum mg_bias { MG_BIAS_AUTO, MG_BIAS_DENSE, MG_BIAS_NEAR, MG_BIAS_TILES, MG_BIAS_STREAM } mg_bias;
 typedef enum mg_far { MG_FAR_AUTO, MG_FAR_BIAS, MG_FAR_MASK } mg_far;
 typedef enum mg_schedule { MG_SCHEDULE_AUTO, MG_SCHEDULE_CONSTANT, MG_SCHEDULE_LINEAR, MG_SCHEDULE_COSINE } mg_schedule;
+typedef enum mg_method {
+    MG_METHOD_AUTO,
+    MG_METHOD_NONE,
+    MG_METHOD_RING,
+    MG_METHOD_ALL_TO_ALL,
+    MG_METHOD_HALO
+} mg_method;
 typedef enum mg_class_weights { MG_CLASS_WEIGHTS_NONE, MG_CLASS_WEIGHTS_BALANCED } mg_class_weights;
 
 enum { MG_TEXT_BYTES = 4096 };
@@ -80,9 +87,9 @@ typedef struct mg_option {
     double least, most;   /* numbers */
     const char *choices;  /* "auto|dense|near" */
     const char *help;
-    int is_auto;  /* numbers: "auto" is a value */
-    int off;      /* choices: word on, true, yes, 1 or off, false, no, 0 */
-    int one_rank; /* only its default works until a run has several ranks */
+    int is_auto; /* numbers: "auto" is a value */
+    int off;     /* choices: word on, true, yes, 1 or off, false, no, 0 */
+    int fixed;   /* only its default works in this version */
 } mg_option;
 
 const mg_option *mg_options(int *count);

@@ -12,7 +12,6 @@
 #include "memory.h"
 #include "problem.h"
 #include "progress.h"
-#include "threads.h"
 
 static const mg_flag flags[] = {
     {"--run", "RUN", "the folder of a training", 0},
@@ -22,12 +21,20 @@ static const mg_flag flags[] = {
     {"--memory", "LIMIT", "refuse to allocate more, as 500M or 2G", 0},
     {"--threads", "N", "all cores unless given", 0},
     {"--cache", "DIR", "where orders and encodings are kept", 0},
+    {"--ranks", "N", "share one graph among N ranks, threads of this process; mpirun starts processes", 0},
 };
 
-typedef struct prediction {
+/* What was asked, the same for all ranks. */
+typedef struct request {
     mg_config config;
-    const char *run;
+    const char *run, *out, *embeddings, *cache;
     int foreign; /* --data names another dataset */
+} request;
+
+typedef struct prediction {
+    const request *asked;
+    mg_config config;
+    mg_comm *comm;
     mg_checkpoint state;
     mg_dataset *data;
     mg_problem *problem;
@@ -38,39 +45,46 @@ typedef struct prediction {
     float *outputs, *embeddings;
 } prediction;
 
-static int open_run(prediction *p, const mg_arguments *arguments)
+static int read_request(request *r, const mg_arguments *arguments)
 {
-    const char *data = mg_arguments_value(arguments, "--data");
-    mg_options_standard(&p->config);
-    int status = mg_config_read(&p->config, mg_files_path(p->run, "config.yaml"));
+    static const char *const short_for[][2] = {
+        {"--data", "data.path"}, {"--memory", "memory"}, {"--threads", "threads"}};
+    mg_config *config = &r->config;
+    mg_options_standard(config);
+    int status = mg_config_read(config, mg_files_path(r->run, "config.yaml"));
     if (status == -ENOENT)
-        return fail(status, "%s: is no run: it has no config.yaml", p->run);
-    if (!status)
-        status = mg_checkpoint_open(&p->state, p->run);
-    if (status == -ENOENT)
-        return fail(
-            status,
-            "%s: has no checkpoint; the runs of several seeds, splits or folds lie in its folders (as %s/seed-0)",
-            p->run, p->run);
-    p->foreign = data != NULL;
-    if (!status && data)
-        status = mg_options_set(&p->config, "--data", "data.path", data);
-    if (!status && mg_arguments_value(arguments, "--memory"))
-        status = mg_options_set(&p->config, "--memory", "memory", mg_arguments_value(arguments, "--memory"));
-    if (!status && mg_arguments_value(arguments, "--threads"))
-        status = mg_options_set(&p->config, "--threads", "threads", mg_arguments_value(arguments, "--threads"));
-    return status;
+        return fail(status, "%s: is no run: it has no config.yaml", r->run);
+    r->foreign = mg_arguments_value(arguments, "--data") != NULL;
+    for (size_t f = 0; f < sizeof short_for / sizeof *short_for && !status; f++)
+        if (mg_arguments_value(arguments, short_for[f][0]))
+            status = mg_options_set(config, short_for[f][0], short_for[f][1],
+                                    mg_arguments_value(arguments, short_for[f][0]));
+    config->parallel.ranks = config->parallel.context = MG_AUTO;
+    config->parallel.context_method = MG_METHOD_AUTO;
+    return status ? status : mg_ranks_resolve(config, mg_arguments_value(arguments, "--ranks"));
+}
+
+static int open_checkpoint(prediction *p)
+{
+    const char *run = p->asked->run;
+    int status = mg_checkpoint_open(&p->state, run);
+    if (status != -ENOENT)
+        return status;
+    return fail(status,
+                "%s: has no checkpoint; the runs of several seeds, splits or folds lie in its folders (as %s/seed-0)",
+                run, run);
 }
 
 static int open_data(prediction *p)
 {
     mg_config config = p->config;
-    if (p->foreign)
+    if (p->asked->foreign)
         config.task = MG_TASK_AUTO; /* it may have no labels */
     int status = mg_problem_open(&p->data, &config);
     if (status)
         return status;
-    fprintf(stderr, "%s", p->data->story);
+    if (mg_ranks_rank(p->comm) == 0)
+        fprintf(stderr, "%s", p->data->story);
     if (p->data->feature_count != p->state.inputs || p->data->edge_feature_count != p->state.edge_inputs)
         return fail(-EINVAL, "%s: has %lld node and %lld edge features, the run was trained with %lld and %lld",
                     p->data->name, (long long)p->data->feature_count, (long long)p->data->edge_feature_count,
@@ -78,7 +92,7 @@ static int open_data(prediction *p)
     int graphs = p->config.model.readout != MG_READOUT_AUTO;
     if (graphs && p->data->level == MG_DATASET_NODE && p->data->task != MG_DATASET_NONE)
         return fail(-EINVAL, "%s: has labels of nodes, the run was trained on labels of graphs", p->data->name);
-    if (!p->foreign && mg_problem_hash(p->data) != p->state.dataset_hash)
+    if (!p->asked->foreign && mg_problem_hash(p->data) != p->state.dataset_hash)
         mg_progress_say("note: %s is not what the run was trained on: it was changed since", p->config.data.path);
     return 0;
 }
@@ -103,7 +117,7 @@ static int open_model(prediction *p)
     if (status)
         return status;
     int64_t first, last, split = -1;
-    if (!p->foreign || p->data->splits) {
+    if (!p->asked->foreign || p->data->splits) {
         const char *text = p->config.data.folds ? p->config.data.fold : p->config.data.split;
         status = mg_config_range(&first, &last, "data.split", text, mg_problem_splits(p->data, &p->config));
         split = status ? -1 : first;
@@ -119,16 +133,24 @@ static int64_t item_count(const prediction *p)
                                                                                             : p->data->graph->nodes;
 }
 
-static int compute(prediction *p, int wants_embeddings)
+/* Outputs and embeddings are rank 0's. */
+static int allocate_tables(prediction *p)
+{
+    int64_t items = mg_ranks_rank(p->comm) ? 0 : item_count(p);
+    p->outputs = allocate_zeroed(items * p->state.outputs, sizeof(float));
+    p->embeddings = p->asked->embeddings ? allocate_zeroed(items * p->config.model.hidden, sizeof(float)) : NULL;
+    return p->outputs && (!p->asked->embeddings || p->embeddings) ? 0 : -ENOMEM;
+}
+
+static int compute(prediction *p)
 {
     mg_runner runner = {.model = p->model, .threads = (int)p->config.threads};
     mg_epoch epoch = {0};
-    int64_t items = item_count(p), hidden = p->config.model.hidden;
-    p->outputs = allocate_zeroed(items * p->state.outputs, sizeof(float));
-    p->embeddings = wants_embeddings ? allocate_zeroed(items * hidden, sizeof(float)) : NULL;
-    int status = p->outputs && (!wants_embeddings || p->embeddings) ? 0 : -ENOMEM;
-    if (!status)
-        status = mg_units_create(&p->units, p->data, &p->config, &p->cache);
+    int64_t hidden = p->asked->embeddings ? p->config.model.hidden : 0;
+    int status = mg_units_create(&p->units, p->data, &p->config, &p->cache);
+    if (!status && p->comm)
+        mg_progress_say("%s, context method %s", mg_ranks_story(p->comm),
+                        mg_options_word(&p->config, "parallel.context_method"));
     if (!status)
         status = mg_epoch_create(&epoch, p->units, NULL, 0, 0, 0, 0);
     if (!status)
@@ -245,51 +267,40 @@ static int write_table(const prediction *p, const char *path, const float *value
     return status;
 }
 
-static int run_prediction(prediction *p, const mg_arguments *arguments)
+static int write_all(prediction *p)
 {
-    const char *out = mg_arguments_value(arguments, "--out"),
-               *embeddings = mg_arguments_value(arguments, "--embeddings");
-    int status = mg_arguments_need(arguments, "--run");
-    if (!status)
-        status = mg_arguments_need(arguments, "--out");
-    if (!status)
-        status = check_name(out);
-    if (!status)
-        status = check_name(embeddings);
-    if (status)
-        return status;
-    p->run = mg_arguments_value(arguments, "--run");
-    status = open_run(p, arguments);
-    if (status)
-        return status;
-    mg_memory_watch(p->config.memory);
-    mg_threads_set((int)p->config.threads);
-    mg_encode_open_cache(&p->cache, mg_arguments_value(arguments, "--cache"));
-    status = open_data(p);
-    if (!status)
-        status = open_model(p);
-    if (!status)
-        status = compute(p, embeddings != NULL);
-    if (status)
-        return status;
+    const request *asked = p->asked;
     report(p);
     mg_problem_finish(p->problem, p->outputs, item_count(p));
-    status = write_table(p, out, p->outputs, p->state.outputs, put_predictions);
-    if (!status && embeddings)
-        status = write_table(p, embeddings, p->embeddings, p->config.model.hidden, put_embeddings);
+    int status = write_table(p, asked->out, p->outputs, p->state.outputs, put_predictions);
+    if (!status && asked->embeddings)
+        status = write_table(p, asked->embeddings, p->embeddings, p->config.model.hidden, put_embeddings);
     return status;
 }
 
-static int run(const mg_command *command, int count, char **words)
+static int predict(prediction *p)
 {
-    mg_arguments arguments;
-    prediction p = {0};
-    int status = mg_arguments_parse(&arguments, command, count, words);
-    if (status == 1)
-        return 0;
+    int status = open_checkpoint(p);
     if (!status)
-        status = run_prediction(&p, &arguments);
-    int code = mg_commands_report(status);
+        status = open_data(p);
+    if (!status)
+        status = open_model(p);
+    if (!status)
+        status = allocate_tables(p);
+    status = mg_ranks_agree(p->comm, status);
+    if (!status)
+        status = compute(p);
+    return status || mg_ranks_rank(p->comm) ? status : write_all(p);
+}
+
+static int work(mg_comm *comm, void *context)
+{
+    const request *asked = context;
+    prediction p = {.asked = asked, .config = asked->config, .comm = comm};
+    mg_encode_open_cache(&p.cache, asked->cache, comm);
+    int status = predict(&p);
+    char line[600];
+    snprintf(line, sizeof line, "%s", status ? mg_app_last_error() : "");
     mg_problem_destroy(p.problem);
     mg_units_destroy(p.units);
     mg_encode_close_cache(&p.cache);
@@ -299,13 +310,45 @@ static int run(const mg_command *command, int count, char **words)
     void *const blocks[] = {p.parameters, p.targets, p.outputs, p.embeddings};
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
         release(blocks[b]);
-    return code;
+    return status ? fail(status, "%s", line) : 0;
+}
+
+static int take_arguments(request *r, const mg_arguments *arguments)
+{
+    r->run = mg_arguments_value(arguments, "--run");
+    r->out = mg_arguments_value(arguments, "--out");
+    r->embeddings = mg_arguments_value(arguments, "--embeddings");
+    r->cache = mg_arguments_value(arguments, "--cache");
+    int status = mg_arguments_need(arguments, "--run");
+    if (!status)
+        status = mg_arguments_need(arguments, "--out");
+    if (!status)
+        status = check_name(r->out);
+    if (!status)
+        status = check_name(r->embeddings);
+    return status ? status : read_request(r, arguments);
+}
+
+static int run(const mg_command *command, int count, char **words)
+{
+    mg_arguments arguments;
+    request r = {0};
+    int status = mg_arguments_parse(&arguments, command, count, words);
+    if (status == 1)
+        return 0;
+    if (!status)
+        status = take_arguments(&r, &arguments);
+    if (!status) {
+        mg_memory_watch(r.config.memory);
+        status = mg_ranks_run(&r.config, work, &r);
+    }
+    return mg_commands_report(status);
 }
 
 const mg_command mg_command_predict = {
     .name = "predict",
     .summary = "writes what a trained run says of a dataset",
-    .usage = "--run RUN --out FILE [--data FILE] [--embeddings FILE]",
+    .usage = "--run RUN --out FILE [--data FILE] [--embeddings FILE] [--ranks N]",
     .text = "Rows are in the order of the dataset's own nodes (or graphs). Prints the metric where there are labels.",
     .flags = flags,
     .flag_count = sizeof flags / sizeof *flags,

@@ -6,6 +6,7 @@
 #include "app.h"
 #include "bias.h"
 #include "progress.h"
+#include "shard.h"
 
 mg_model_desc mg_prepare_model(const mg_config *config, int64_t inputs, int64_t edge_inputs, int64_t outputs)
 {
@@ -34,18 +35,16 @@ mg_model_desc mg_prepare_model(const mg_config *config, int64_t inputs, int64_t 
 
 /* --- one unit --- */
 
-static void unit_destroy(mg_unit *unit)
+void mg_unit_destroy(mg_unit *unit)
 {
     if (!unit)
         return;
     mg_attn_plan_destroy(unit->plan);
-    mg_graph_near_destroy(unit->near);
-    mg_graph_paths_destroy(unit->paths);
-    mg_graph_tiles_destroy(unit->tiles);
-    mg_graph_stream_destroy(unit->stream);
+    mg_shard_destroy(unit->shard);
+    mg_bias_clear(unit);
     mg_dataset_batch_destroy(unit->batch);
-    void *const blocks[] = {unit->dense,         unit->features, unit->laplacian, unit->random_walk,
-                            unit->edge_features, unit->degrees,  unit->row_items};
+    void *const blocks[] = {unit->features,      unit->laplacian, unit->random_walk,
+                            unit->edge_features, unit->degrees,   unit->row_items};
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
         release(blocks[b]);
     release(unit);
@@ -68,28 +67,32 @@ static int gather(float **out, const float *table, int64_t columns, const int64_
     return 0;
 }
 
+int mg_unit_gather(mg_unit *unit, const mg_units *units, const int64_t *nodes, int64_t count)
+{
+    const mg_dataset *data = units->data;
+    const mg_encodings *encodings = &units->encodings;
+    const float *features = encodings->features ? encodings->features : data->features;
+    int status = gather(&unit->features, features, data->feature_count, nodes, count);
+    if (!status)
+        status = gather(&unit->laplacian, encodings->laplacian, units->config.model.encodings.laplacian, nodes, count);
+    if (!status)
+        status =
+            gather(&unit->random_walk, encodings->random_walk, units->config.model.encodings.random_walk, nodes, count);
+    unit->degrees = status ? NULL : allocate_zeroed(count, sizeof(int32_t));
+    for (int64_t t = 0; unit->degrees && t < count; t++)
+        if (nodes[t] >= 0)
+            unit->degrees[t] = encodings->degrees[nodes[t]];
+    return status ? status : unit->degrees ? 0 : -ENOMEM;
+}
+
 static int gather_all(mg_unit *unit, const mg_units *units)
 {
     const mg_dataset *data = units->data;
     const mg_dataset_batch *batch = unit->batch;
-    const float *features = units->encodings.features ? units->encodings.features : data->features;
-    int status = gather(&unit->features, features, data->feature_count, batch->nodes, batch->tokens);
-    if (!status)
-        status = gather(&unit->laplacian, units->encodings.laplacian, units->config.model.encodings.laplacian,
-                        batch->nodes, batch->tokens);
-    if (!status)
-        status = gather(&unit->random_walk, units->encodings.random_walk, units->config.model.encodings.random_walk,
-                        batch->nodes, batch->tokens);
-    if (!status)
-        status = gather(&unit->edge_features, data->edge_features, data->edge_feature_count, batch->dataset_edges,
-                        batch->edges);
-    if (status)
-        return status;
-    unit->degrees = allocate_zeroed(batch->tokens, sizeof(int32_t));
-    for (int64_t t = 0; unit->degrees && t < batch->tokens; t++)
-        if (batch->nodes[t] >= 0)
-            unit->degrees[t] = units->encodings.degrees[batch->nodes[t]];
-    return unit->degrees ? 0 : -ENOMEM;
+    int status = mg_unit_gather(unit, units, batch->nodes, batch->tokens);
+    return status ? status
+                  : gather(&unit->edge_features, data->edge_features, data->edge_feature_count, batch->dataset_edges,
+                           batch->edges);
 }
 
 static int map_rows(mg_unit *unit, const mg_dataset *data)
@@ -137,7 +140,7 @@ static int unit_create(mg_unit **out, const mg_units *units, mg_bias *storage, m
     if (!status)
         status = mg_bias_plan(unit, storage, &units->config);
     if (status) {
-        unit_destroy(unit);
+        mg_unit_destroy(unit);
         return status;
     }
     show(unit);
@@ -168,7 +171,7 @@ static int unit_of_nodes(mg_unit **out, mg_units *units, int32_t *nodes, int64_t
     if (status)
         return status;
     mg_bias storage;
-    status = mg_bias_choose(&storage, batch->graph, &units->config);
+    status = mg_bias_choose(&storage, batch->graph, &units->config, 1, 0);
     if (status) {
         mg_dataset_batch_destroy(batch);
         return status;
@@ -222,6 +225,12 @@ static int create_fixed(mg_units *units, mg_cache *cache)
     return status;
 }
 
+static int create_shard(mg_units *units, mg_cache *cache)
+{
+    units->fixed = allocate_zeroed(1, sizeof *units->fixed);
+    return units->fixed ? mg_shard_unit(&units->fixed[0], units, cache) : -ENOMEM;
+}
+
 int mg_units_create(mg_units **out, const mg_dataset *data, mg_config *config, mg_cache *cache)
 {
     double start = mg_progress_seconds();
@@ -231,21 +240,38 @@ int mg_units_create(mg_units **out, const mg_dataset *data, mg_config *config, m
         return -ENOMEM;
     units->data = data;
     units->config = *config;
+    units->comm = cache->comm;
     int packs = data->graphs > 1 || data->level == MG_DATASET_GRAPH;
     units->fixed_count = packs ? 0 : config->train.clusters > 1 ? config->train.clusters : 1;
     int status = packs ? mg_bias_check_packs(&units->config) : 0;
+    if (units->comm)
+        status = mg_ranks_agree(units->comm, status ? status : mg_shard_resolve(&units->config, data));
     if (!status)
         status = mg_encode_create(&units->encodings, data, config, cache);
-    if (!status && units->fixed_count)
+    if (!status && units->comm)
+        status = create_shard(units, cache);
+    else if (!status && units->fixed_count)
         status = create_fixed(units, cache);
     if (status) {
         mg_units_destroy(units);
         return status;
     }
+    if (units->fixed_count)
+        mg_encode_clear(&units->encodings);
     config->attention.bias = units->config.attention.bias;
+    config->parallel.context_method = units->config.parallel.context_method;
     units->seconds = mg_progress_seconds() - start;
     *out = units;
     return 0;
+}
+
+void mg_units_own_features(const mg_units *units, mg_dataset *data)
+{
+    if (!units->fixed_count)
+        return;
+    mg_graph_free(data->features);
+    mg_graph_free(data->edge_features);
+    data->features = data->edge_features = NULL;
 }
 
 void mg_units_destroy(mg_units *units)
@@ -253,7 +279,7 @@ void mg_units_destroy(mg_units *units)
     if (!units)
         return;
     for (int64_t c = 0; units->fixed && c < units->fixed_count; c++)
-        unit_destroy(units->fixed[c]);
+        mg_unit_destroy(units->fixed[c]);
     release(units->fixed);
     mg_encode_clear(&units->encodings);
     release(units);
@@ -317,7 +343,7 @@ int mg_epoch_take(mg_unit **out, const mg_epoch *epoch, int64_t k)
 void mg_epoch_return(const mg_epoch *epoch, mg_unit *unit)
 {
     if (!epoch->units->fixed_count)
-        unit_destroy(unit);
+        mg_unit_destroy(unit);
 }
 
 void mg_epoch_items(const mg_epoch *epoch, int64_t k, void (*visit)(void *context, int64_t item), void *context)

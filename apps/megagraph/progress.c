@@ -8,9 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+static _Thread_local int is_quiet;
 static int live_shown;
 static double last_line = -1e9;
 static volatile sig_atomic_t stop_signal;
+
+void mg_progress_quiet(int quiet) { is_quiet = quiet; }
 
 static int on_terminal(void)
 {
@@ -29,6 +32,8 @@ double mg_progress_seconds(void)
 
 void mg_progress_end(void)
 {
+    if (is_quiet)
+        return;
     if (live_shown)
         fputs("\r\033[K", stderr);
     live_shown = 0;
@@ -37,6 +42,8 @@ void mg_progress_end(void)
 void mg_progress_say(const char *format, ...)
 {
     va_list values;
+    if (is_quiet)
+        return;
     mg_progress_end();
     va_start(values, format);
     vfprintf(stderr, format, values);
@@ -54,6 +61,8 @@ void mg_progress_show(int important, const char *format, ...)
 {
     const double live_seconds = 0.1, log_seconds = 10;
     char line[512];
+    if (is_quiet)
+        return;
     double now = mg_progress_seconds(), since = now - last_line;
     if (!important && since < (on_terminal() ? live_seconds : log_seconds))
         return;

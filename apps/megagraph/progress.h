@@ -5,6 +5,8 @@
 #define MEGAGRAPH_APPS_PROGRESS_H
 #include <stdint.h>
 
+void mg_progress_quiet(int quiet); /* this thread says nothing: it is not rank 0 */
+
 /* A line that stays; the live line is moved out of its way. */
 void mg_progress_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The live line. In a log it is printed when `important` or ten seconds after the last. */

@@ -27,7 +27,7 @@ int mg_run_begin(const char *run)
     return 0;
 }
 
-/* The plan of one rank, in the words of plan.yaml. */
+/* A plan of one stage, in the words of plan.yaml. */
 static char *plan_text(const mg_config *config)
 {
     char *text = NULL;
@@ -35,10 +35,12 @@ static char *plan_text(const mg_config *config)
     FILE *file = open_memstream(&text, &bytes);
     if (!file)
         return NULL;
-    fprintf(file, "version: 1\nranks: 1\nreplicas: 1\nstages:\n  - {blocks: [embedding, ");
+    fprintf(file, "version: 1\nranks: %lld\nreplicas: 1\nstages:\n  - {blocks: [embedding, ",
+            (long long)config->parallel.ranks);
     for (int64_t l = 0; l < config->model.layers; l++)
         fprintf(file, "%lld, ", (long long)l);
-    fprintf(file, "head], context: 1, context_method: none, recompute: false}\nsharding: 0\nsharding_group: all\n");
+    fprintf(file, "head], context: %lld, context_method: %s, recompute: false}\nsharding: 0\nsharding_group: all\n",
+            (long long)config->parallel.context, mg_options_word(config, "parallel.context_method"));
     fprintf(file, "schedule: 1f1b\nmicrobatches: 1\nbias: %s\nplacement: []\n",
             mg_options_word(config, "attention.bias"));
     fprintf(file, "predicted: {step_seconds: null, memory_bytes: null}\n");
@@ -131,39 +133,59 @@ static int write_line(mg_log *log, json_t *line)
     return status;
 }
 
+static json_t *whole_numbers(const double *values, int count)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, json_integer((json_int_t)values[i]));
+    return list;
+}
+
 int mg_log_write_step(mg_log *log, const mg_log_step *step)
 {
-    return write_line(log, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)step->step, "epoch",
-                                     (json_int_t)step->epoch, "loss", real(step->loss), "lr", real(step->rate), "norm",
-                                     real(step->norm), "seconds", real(step->seconds)));
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)step->step, "epoch",
+                             (json_int_t)step->epoch, "loss", real(step->loss), "lr", real(step->rate), "norm",
+                             real(step->norm), "seconds", real(step->seconds));
+    if (step->ranks > 1)
+        json_object_set_new(line, "sent_bytes", whole_numbers(step->sent_bytes, step->ranks));
+    return write_line(log, line);
+}
+
+static json_t *phases_object(const mg_phases *phases)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "attention", real(phases->attention), "local",
+                     real(phases->local), "dense", real(phases->dense), "other", real(phases->other), "reduce",
+                     real(phases->reduce), "evaluate", real(phases->evaluate));
 }
 
 int mg_log_write_epoch(mg_log *log, const mg_log_epoch *epoch)
 {
-    json_t *seconds = json_pack("{s:o, s:o, s:o, s:o, s:o}", "all", real(epoch->seconds), "attention",
-                                real(epoch->attention_seconds), "local", real(epoch->local_seconds), "dense",
-                                real(epoch->dense_seconds), "other", real(epoch->other_seconds));
-    return write_line(log, json_pack("{s:I, s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:I}", "epoch", (json_int_t)epoch->epoch,
+    json_t *seconds = phases_object(&epoch->phases);
+    json_object_set_new(seconds, "all", real(epoch->seconds));
+    return write_line(log, json_pack("{s:I, s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "epoch", (json_int_t)epoch->epoch,
                                      "steps", (json_int_t)epoch->step, "loss", real(epoch->loss), "metric",
                                      epoch->metric, "validation", real(epoch->validation), "validation_loss",
                                      real(epoch->validation_loss), "lr", real(epoch->rate), "phase_seconds", seconds,
-                                     "peak_memory_bytes", (json_int_t)epoch->peak_bytes));
+                                     "peak_memory_bytes", whole_numbers(epoch->peak_bytes, epoch->ranks)));
 }
 
 /* --- the summary --- */
 
 static json_t *summary_object(const mg_summary *summary)
 {
-    return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:i, s:[I], s:n, s:n, s:I, s:I, s:I}",
+    json_t *peaks = json_array();
+    for (int64_t r = 0; r < summary->ranks; r++)
+        json_array_append_new(peaks, json_integer((json_int_t)summary->peak_memory_bytes[r]));
+    return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:n, s:n, s:I, s:I, s:I, s:o}",
                      "metric", summary->metric, "test", real(summary->test), "validation", real(summary->validation),
                      "train", real(summary->train), "best_epoch", (json_int_t)summary->best_epoch, "epochs",
                      (json_int_t)summary->epochs, "steps", (json_int_t)summary->steps, "parameters",
                      (json_int_t)summary->parameters, "step_seconds_median", real(summary->step_seconds_median),
                      "preprocess_seconds", real(summary->preprocess_seconds), "total_seconds",
-                     real(summary->total_seconds), "ranks", 1, "peak_memory_bytes",
-                     (json_int_t)summary->peak_memory_bytes, "predicted_step_seconds", "predicted_memory_bytes",
-                     "peak_resident_bytes", (json_int_t)summary->peak_resident_bytes, "seed", (json_int_t)summary->seed,
-                     "split", (json_int_t)summary->split);
+                     real(summary->total_seconds), "ranks", (json_int_t)summary->ranks, "peak_memory_bytes", peaks,
+                     "predicted_step_seconds", "predicted_memory_bytes", "peak_resident_bytes",
+                     (json_int_t)summary->peak_resident_bytes, "seed", (json_int_t)summary->seed, "split",
+                     (json_int_t)summary->split, "phase_seconds", phases_object(&summary->phases));
 }
 
 static int write_object(const char *run, json_t *object)
@@ -203,7 +225,12 @@ int mg_summary_read(mg_summary *summary, const char *run)
     summary->step_seconds_median = real_of(object, "step_seconds_median");
     summary->preprocess_seconds = real_of(object, "preprocess_seconds");
     summary->total_seconds = real_of(object, "total_seconds");
-    summary->peak_memory_bytes = json_integer_value(json_array_get(json_object_get(object, "peak_memory_bytes"), 0));
+    json_t *peaks = json_object_get(object, "peak_memory_bytes"), *phases = json_object_get(object, "phase_seconds");
+    summary->ranks = (int64_t)json_array_size(peaks) < MG_RANKS_MOST ? (int64_t)json_array_size(peaks) : MG_RANKS_MOST;
+    for (int64_t r = 0; r < summary->ranks; r++)
+        summary->peak_memory_bytes[r] = json_integer_value(json_array_get(peaks, (size_t)r));
+    summary->phases = (mg_phases){real_of(phases, "attention"), real_of(phases, "local"),  real_of(phases, "dense"),
+                                  real_of(phases, "other"),     real_of(phases, "reduce"), real_of(phases, "evaluate")};
     summary->peak_resident_bytes = integer_of(object, "peak_resident_bytes");
     summary->seed = integer_of(object, "seed");
     summary->split = integer_of(object, "split");
@@ -254,8 +281,9 @@ int mg_summary_write_all(const char *run, const mg_summary *summaries, char *con
     all.step_seconds_median = mean_of(NULL, summaries, count, offsetof(mg_summary, step_seconds_median));
     for (int64_t i = 0; i < count; i++) {
         total += summaries[i].total_seconds;
-        if (summaries[i].peak_memory_bytes > all.peak_memory_bytes)
-            all.peak_memory_bytes = summaries[i].peak_memory_bytes;
+        for (int64_t r = 0; r < all.ranks; r++)
+            if (summaries[i].peak_memory_bytes[r] > all.peak_memory_bytes[r])
+                all.peak_memory_bytes[r] = summaries[i].peak_memory_bytes[r];
         if (summaries[i].peak_resident_bytes > all.peak_resident_bytes)
             all.peak_resident_bytes = summaries[i].peak_resident_bytes;
         json_object_set_new(runs, names[i], summary_object(&summaries[i]));

@@ -2,6 +2,7 @@
 #ifndef MEGAGRAPH_APPS_RUN_H
 #define MEGAGRAPH_APPS_RUN_H
 #include "options.h"
+#include "ranks.h"
 
 /* Makes the folder and tries to write there; refuses one that holds a run already. */
 int mg_run_begin(const char *run);
@@ -17,13 +18,20 @@ int64_t mg_log_bytes(const mg_log *log);
 typedef struct mg_log_step {
     int64_t step, epoch;
     double loss, rate, norm, seconds;
+    int ranks;
+    const double *sent_bytes; /* [ranks] by each rank in this step; written where there are several */
 } mg_log_step;
 int mg_log_write_step(mg_log *log, const mg_log_step *step);
+/* Seconds of rank 0. */
+typedef struct mg_phases {
+    double attention, local, dense, other, reduce, evaluate; /* reduce: gradients over ranks */
+} mg_phases;
 typedef struct mg_log_epoch {
     int64_t epoch, step;
     double loss, validation, validation_loss, rate, seconds;
-    double attention_seconds, local_seconds, dense_seconds, other_seconds;
-    int64_t peak_bytes;
+    mg_phases phases;
+    int ranks;
+    const double *peak_bytes; /* [ranks] */
     const char *metric;
 } mg_log_epoch;
 int mg_log_write_epoch(mg_log *log, const mg_log_epoch *epoch);
@@ -31,8 +39,10 @@ int mg_log_write_epoch(mg_log *log, const mg_log_epoch *epoch);
 typedef struct mg_summary {
     char metric[32];
     double test, validation, train;
-    int64_t best_epoch, epochs, steps, parameters, peak_memory_bytes, peak_resident_bytes, seed, split;
+    int64_t best_epoch, epochs, steps, parameters, peak_resident_bytes, seed, split, ranks;
+    int64_t peak_memory_bytes[MG_RANKS_MOST]; /* [ranks] own allocations of each */
     double step_seconds_median, preprocess_seconds, total_seconds;
+    mg_phases phases;
 } mg_summary;
 int mg_summary_write(const char *run, const mg_summary *summary);
 int mg_summary_read(mg_summary *summary, const char *run);

@@ -1,4 +1,4 @@
-/* megagraph train: a configuration from its places, a dataset, and one run or several (seeds, splits, folds). */
+/* megagraph train: a configuration from its places, for the ranks that session.c runs on. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +7,10 @@
 #include "app.h"
 #include "commands.h"
 #include "config.h"
-#include "defaults.h"
 #include "files.h"
 #include "memory.h"
 #include "progress.h"
-#include "threads.h"
-#include "train.h"
+#include "session.h"
 
 static const mg_flag flags[] = {
     {"--data", "FILE", "the dataset: npz, OGB or TU folder, METIS, Matrix Market, edge list (data.path)", 0},
@@ -24,37 +22,10 @@ static const mg_flag flags[] = {
     {"--memory", "LIMIT", "refuse to allocate more, as 500M or 2G (memory)", 0},
     {"--threads", "N", "all cores unless given (threads)", 0},
     {"--cache", "DIR", "where orders and encodings are kept; $XDG_CACHE_HOME/megagraph unless given", 0},
-    {"--ranks", "N", "1: this version trains on one rank", 0},
+    {"--ranks", "N", "share one graph among N ranks, threads of this process (parallel.ranks); mpirun starts processes",
+     0},
     {"--plan", "FILE", "not in this version", 0},
 };
-
-/* One training among several. */
-typedef struct child {
-    char name[64];
-    int64_t split, seed;
-} child;
-
-typedef struct session {
-    mg_config config;
-    const char *run;
-    int resumed, made; /* made: the folder was not there before */
-    mg_dataset *data;
-    mg_cache cache;
-    mg_units *units;
-    uint64_t dataset_hash;
-    child *children;
-    int64_t count;
-} session;
-
-static int refuse_parallel(const mg_arguments *arguments)
-{
-    const char *ranks = mg_arguments_value(arguments, "--ranks");
-    if (ranks && strcmp(ranks, "1"))
-        return fail(-EINVAL, "--ranks is %.20s: this version trains on one rank, with all cores (--threads)", ranks);
-    if (mg_arguments_value(arguments, "--plan"))
-        return fail(-EINVAL, "--plan: this version trains on one rank and takes no plan");
-    return 0;
-}
 
 /* A flag that is short for a key. */
 static int set_from_flag(mg_config *config, const mg_arguments *arguments, const char *flag, const char *key)
@@ -77,7 +48,18 @@ static int make_absolute(char *path, const char *key)
     return 0;
 }
 
-static int read_config(session *s, const mg_arguments *arguments)
+/* A resumed run has the ranks that it is given now, or else as many as before. */
+static void forget_ranks(mg_session *s, const char *flag)
+{
+    mg_config *config = &s->config;
+    s->ranks_before = config->parallel.ranks == MG_AUTO ? 1 : config->parallel.ranks;
+    config->parallel.context = MG_AUTO;
+    config->parallel.context_method = MG_METHOD_AUTO;
+    if (flag || mg_comm_under_mpi())
+        config->parallel.ranks = MG_AUTO;
+}
+
+static int read_config(mg_session *s, const mg_arguments *arguments)
 {
     mg_config *config = &s->config;
     const char *file = mg_arguments_value(arguments, "--config");
@@ -89,6 +71,8 @@ static int read_config(session *s, const mg_arguments *arguments)
         file = mg_files_path(s->run, "config.yaml");
     if (file)
         status = mg_config_read(config, file);
+    if (!status && s->resumed)
+        forget_ranks(s, mg_arguments_value(arguments, "--ranks"));
     static const char *const short_for[][2] = {
         {"--data", "data.path"}, {"--seeds", "seeds"}, {"--memory", "memory"}, {"--threads", "threads"}};
     for (size_t f = 0; f < sizeof short_for / sizeof *short_for && !status; f++)
@@ -103,189 +87,50 @@ static int read_config(session *s, const mg_arguments *arguments)
     char *const paths[] = {config->data.path, config->data.labels, config->data.features};
     for (size_t p = 0; p < sizeof paths / sizeof *paths && !status; p++)
         status = make_absolute(paths[p], "data");
-    return status;
+    return status ? status : mg_ranks_resolve(config, mg_arguments_value(arguments, "--ranks"));
 }
 
-/* Splits (or folds) times seeds. */
-static int list_children(session *s)
-{
-    const mg_config *config = &s->config;
-    int64_t first, last, seeds = config->seeds;
-    const char *key = config->data.folds ? "data.fold" : "data.split", *word = config->data.folds ? "fold" : "split";
-    int status = mg_config_range(&first, &last, key, config->data.folds ? config->data.fold : config->data.split,
-                                 mg_problem_splits(s->data, config));
-    if (status)
-        return status;
-    s->count = (last - first + 1) * seeds;
-    s->children = allocate_zeroed(s->count, sizeof *s->children);
-    if (!s->children)
-        return -ENOMEM;
-    for (int64_t c = 0; c < s->count; c++) {
-        child *one = &s->children[c];
-        one->split = first + c / seeds;
-        one->seed = config->seed + c % seeds;
-        if (last == first)
-            snprintf(one->name, sizeof one->name, "seed-%lld", (long long)one->seed);
-        else if (seeds == 1)
-            snprintf(one->name, sizeof one->name, "%s-%lld", word, (long long)one->split);
-        else
-            snprintf(one->name, sizeof one->name, "%s-%lld-seed-%lld", word, (long long)one->split,
-                     (long long)one->seed);
-    }
-    return 0;
-}
-
-static int prepare(session *s)
-{
-    int status = mg_problem_open(&s->data, &s->config);
-    if (status)
-        return status;
-    fprintf(stderr, "%s", s->data->story);
-    s->dataset_hash = mg_problem_hash(s->data);
-    status = mg_defaults_resolve(&s->config, s->data);
-    if (!status)
-        status = list_children(s);
-    if (!status)
-        status = mg_units_create(&s->units, s->data, &s->config, &s->cache);
-    if (!status && s->count > 1 && !s->resumed)
-        status = mg_run_describe(s->run, &s->config);
-    if (!status)
-        mg_progress_say("model %s, %lld layers of %lld, distance %lld, far %s, codes held as %s; prepared in %s",
-                        ((const char *[]){"graphormer", "gt", "gps"})[s->config.model.kind],
-                        (long long)s->config.model.layers, (long long)s->config.model.hidden,
-                        (long long)s->config.model.encodings.distance,
-                        s->config.attention.far == MG_FAR_MASK ? "masked" : "seen",
-                        mg_options_word(&s->config, "attention.bias"), mg_progress_duration(s->units->seconds));
-    return status;
-}
-
-/* One run in `folder`, with a configuration that repeats just it. */
-static int train_child(mg_summary *summary, session *s, const child *one, const char *folder, const char *title)
-{
-    mg_config config = s->config;
-    mg_problem *problem = NULL;
-    config.seed = one->seed;
-    config.seeds = 1;
-    snprintf(config.data.folds ? config.data.fold : config.data.split, MG_TEXT_BYTES, "%lld", (long long)one->split);
-    int status = mg_files_make_folder(folder);
-    if (!status)
-        status = mg_problem_create(&problem, s->data, &config, one->split);
-    if (!status)
-        status = mg_train(summary, &(mg_training){.run = folder,
-                                                  .config = &config,
-                                                  .problem = problem,
-                                                  .units = s->units,
-                                                  .dataset_hash = s->dataset_hash,
-                                                  .preprocess_seconds = s->units->seconds,
-                                                  .split = one->split,
-                                                  .title = title});
-    mg_problem_destroy(problem);
-    return status;
-}
-
-static void report_one(const mg_summary *summary, const char *title)
-{
-    mg_progress_say("%stest %s %.4f, validation %.4f (epoch %lld of %lld), %s", title, summary->metric, summary->test,
-                    summary->validation, (long long)summary->best_epoch, (long long)summary->epochs,
-                    mg_progress_duration(summary->total_seconds));
-}
-
-static int train_children(session *s)
-{
-    mg_summary *summaries = allocate_zeroed(s->count, sizeof *summaries);
-    char **names = allocate(s->count, sizeof *names);
-    int status = summaries && names ? 0 : -ENOMEM;
-    for (int64_t c = 0; c < s->count && !status; c++) {
-        char folder[8192], title[80];
-        names[c] = s->children[c].name;
-        snprintf(folder, sizeof folder, "%s/%s", s->run, names[c]);
-        snprintf(title, sizeof title, "%s: ", names[c]);
-        status = train_child(&summaries[c], s, &s->children[c], folder, title);
-        if (!status)
-            report_one(&summaries[c], title);
-    }
-    if (s->resumed && (!status || status == -ECANCELED) && mg_run_describe(s->run, &s->config))
-        status = status ? status : -EIO;
-    if (!status)
-        status = mg_summary_write_all(s->run, summaries, names, s->count);
-    if (!status) {
-        double mean, deviation, *values = allocate(s->count, sizeof *values);
-        for (int64_t c = 0; values && c < s->count; c++)
-            values[c] = summaries[c].test;
-        int64_t used = values ? mg_summary_mean(&mean, &deviation, values, s->count) : 0;
-        if (used)
-            printf("test %s %.4f, deviation %.4f, standard error %.4f over %lld runs in %s\n", summaries[0].metric,
-                   mean, deviation, deviation / sqrt((double)used), (long long)used, s->run);
-        release(values);
-    }
-    release(summaries);
-    release(names);
-    return status;
-}
-
-static int train_all(session *s)
-{
-    mg_summary summary;
-    if (s->count > 1)
-        return train_children(s);
-    int status = train_child(&summary, s, &s->children[0], s->run, "");
-    if (status)
-        return status;
-    mg_progress_end();
-    printf("test %s %.4f, validation %.4f (epoch %lld of %lld), %s, %s of memory; run in %s\n", summary.metric,
-           summary.test, summary.validation, (long long)summary.best_epoch, (long long)summary.epochs,
-           mg_progress_duration(summary.total_seconds + summary.preprocess_seconds),
-           mg_memory_text(summary.peak_resident_bytes), s->run);
-    return 0;
-}
-
-static int run_session(session *s, const mg_arguments *arguments)
+static int read_session(mg_session *s, const mg_arguments *arguments)
 {
     const char *resume = mg_arguments_value(arguments, "--resume");
     s->run = resume ? resume : mg_arguments_value(arguments, "--out");
+    s->cache = mg_arguments_value(arguments, "--cache");
     s->resumed = resume != NULL;
-    int status = refuse_parallel(arguments);
+    int status = 0;
+    if (mg_arguments_value(arguments, "--plan"))
+        status =
+            fail(-EINVAL, "--plan: this version takes no plan file; --ranks and --set parallel.* say how to train");
     if (!status && resume && mg_arguments_value(arguments, "--out"))
         status = fail(-EINVAL, "--out and --resume are given: a resumed run goes on in its folder");
     if (!status && !s->run)
         status = mg_arguments_need(arguments, "--out");
-    if (!status)
-        status = read_config(s, arguments);
-    s->made = !status && !resume && !mg_files_exists(s->run);
-    if (!status && !resume)
-        status = mg_run_begin(s->run);
-    if (status)
-        return status;
-    mg_memory_watch(s->config.memory);
-    mg_threads_set((int)s->config.threads);
-    mg_progress_catch_stop();
-    mg_encode_open_cache(&s->cache, mg_arguments_value(arguments, "--cache"));
-    status = prepare(s);
-    return status ? status : train_all(s);
+    return status ? status : read_config(s, arguments);
 }
 
 static int run(const mg_command *command, int count, char **words)
 {
     mg_arguments arguments;
-    session s = {0};
-    int status = mg_arguments_parse(&arguments, command, count, words);
+    mg_session s = {0};
+    int status = mg_arguments_parse(&arguments, command, count, words), made = 0;
     if (status == 1) {
         printf("\nKeys of --set and of the configuration, with their [defaults]:\n\n");
         mg_options_list(stdout);
         return 0;
     }
     if (!status)
-        status = run_session(&s, &arguments);
+        status = read_session(&s, &arguments);
+    if (!status) {
+        made = !s.resumed && mg_ranks_speaks() && !mg_files_exists(s.run);
+        mg_memory_watch(s.config.memory);
+        mg_progress_catch_stop();
+        status = mg_ranks_run(&s.config, mg_session_train, &s);
+    }
     int code = mg_commands_report(status);
-    if (code && s.made)
+    if (code && made)
         rmdir(s.run); /* where nothing was written */
-    if (code > 128)
+    if (code > 128 && mg_ranks_speaks())
         fprintf(stderr, "megagraph: stopped; the checkpoint is saved; go on with: megagraph train --resume %s\n",
                 s.run);
-    mg_units_destroy(s.units);
-    mg_encode_close_cache(&s.cache);
-    mg_dataset_close(s.data);
-    release(s.children);
     return code;
 }
 

@@ -101,7 +101,8 @@ int mg_model_attention_backward(const run *r, int64_t layer)
     mg_model_path_values(r, layer);
     mg_attn_call call = make_backward_call(r, layer);
     const mg_model_batch *batch = r->batch;
-    int status = batch->context ? mg_attn_context_backward(batch->context, &call) : mg_attn_backward(batch->plan, &call);
+    int status =
+        batch->context ? mg_attn_context_backward(batch->context, &call) : mg_attn_backward(batch->plan, &call);
     if (status)
         return attention_failed(status, layer);
     if (desc->codes)

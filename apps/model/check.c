@@ -198,8 +198,10 @@ static int check_plan(const mg_model_desc *desc, const mg_model_batch *batch)
 static int check_shard(const mg_model_desc *desc, const mg_model_batch *batch)
 {
     if (desc->readout != MG_MODEL_NODES || desc->virtual_token || desc->path_steps)
-        return fail(-EINVAL, "batch: context or halo is given, but readout is %d, virtual_token %d, path_steps %d; all must be 0",
-                    (int)desc->readout, desc->virtual_token, desc->path_steps);
+        return fail(
+            -EINVAL,
+            "batch: context or halo is given, but readout is %d, virtual_token %d, path_steps %d; all must be 0",
+            (int)desc->readout, desc->virtual_token, desc->path_steps);
     if (desc->local != MG_MODEL_LOCAL_NONE && !batch->halo)
         return fail(-EINVAL, "batch: context is given and halo is not, but the model has a local part");
     return 0;

@@ -1,5 +1,5 @@
-/* Rows of other ranks for local parts: norm1(x) of the fetched rows comes in before a local part, gradients of them go home
- * after its backward. Attention runs between begin and end. */
+/* Rows of other ranks for local parts: norm1(x) of the fetched rows comes in before a local part, gradients of them go
+ * home after its backward. Attention runs between begin and end. */
 #include "internal.h"
 
 static int halo_failed(int status, int64_t layer)

@@ -1,5 +1,5 @@
-/* The graph's neighbour lists as kernels read them, its transposed lists (which have rows of other ranks too), and gcn's
- * roots; made once per graph. */
+/* The graph's neighbour lists as kernels read them, its transposed lists (which have rows of other ranks too), and
+ * gcn's roots; made once per graph. */
 #include "internal.h"
 
 #include <math.h>
@@ -49,7 +49,8 @@ int mg_model_index_make(const run *r)
     return index->roots ? mg_model_exchange_roots(r) : 0;
 }
 
-static mg_model_lists lists_of(const run *r, int64_t rows, const int64_t *starts, const int32_t *others, const int64_t *edges)
+static mg_model_lists lists_of(const run *r, int64_t rows, const int64_t *starts, const int32_t *others,
+                               const int64_t *edges)
 {
     const mg_model_desc *desc = &r->model->desc;
     int weighted = r->pass->edge_weight != NULL;

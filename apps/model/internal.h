@@ -66,13 +66,13 @@ int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch);
 
 /* What one block keeps until its backward. */
 typedef struct block_kept {
-    float *x, *next; /* [tokens][hidden] what came in, what goes out; the same buffer when not training */
-    float *middle;   /* [tokens][hidden] after attention and local; NULL: made again */
-    float *qkv;      /* [tokens][3][hidden]; one buffer for all blocks when the pass makes it again */
-    float *attended; /* [tokens][hidden] before the output map */
-    float *lse;      /* [heads][tokens] */
-    float *local;    /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V
-                        [local rows][4 hidden] */
+    float *x, *next;   /* [tokens][hidden] what came in, what goes out; the same buffer when not training */
+    float *middle;     /* [tokens][hidden] after attention and local; NULL: made again */
+    float *qkv;        /* [tokens][3][hidden]; one buffer for all blocks when the pass makes it again */
+    float *attended;   /* [tokens][hidden] before the output map */
+    float *lse;        /* [heads][tokens] */
+    float *local;      /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V
+                          [local rows][4 hidden] */
     uint8_t *positive; /* gcn, gatedgcn: [tokens][hidden] where the relu let pass */
 } block_kept;
 
@@ -253,8 +253,8 @@ void mg_model_edge_weight_add(const run *r, int64_t layer); /* gradient of We, f
 mg_model_lists mg_model_index_rows(const run *r);
 mg_model_lists mg_model_index_columns(const run *r);
 
-/* exchange.c: rows of other ranks, and their gradients' way back; nothing where the batch has no halo. What was begun is
-   ended, also after a failure, which `status` hands on. */
+/* exchange.c: rows of other ranks, and their gradients' way back; nothing where the batch has no halo. What was begun
+   is ended, also after a failure, which `status` hands on. */
 int mg_model_exchange_roots(const run *r);
 int mg_model_exchange_fetch_begin(const run *r, int64_t layer); /* of pass->normal */
 int mg_model_exchange_fetch_end(const run *r, int64_t layer, int status);

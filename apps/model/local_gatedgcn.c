@@ -1,6 +1,6 @@
 /* relu(U h_i + sum_j g_ij V h_j / (sum_j g_ij + 1e-6)), g_ij = sigmoid(A h_i + B h_j + We e_ij); Bresson and Laurent
- * 2017. [A, B, U, V] h is one product; gates are made where they are needed and never stored. Of rows of other ranks h is fetched,
- * which is half of B and V. */
+ * 2017. [A, B, U, V] h is one product; gates are made where they are needed and never stored. Of rows of other ranks h
+ * is fetched, which is half of B and V. */
 #include "internal.h"
 
 static void project_chunk(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin, int64_t rows)

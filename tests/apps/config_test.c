@@ -98,16 +98,18 @@ static void refuses_what_is_no_configuration(void **state)
     refused("\xff\xfe\xff", "YAML");
 }
 
-static void several_ranks_are_refused(void **state)
+static void parallel_keys(void **state)
 {
     (void)state;
     assert_int_equal(parse("parallel: {ranks: 1, context: 1, sharding: 0, context_method: none}\n"), 0);
-    refused("parallel: {ranks: 2}\n", "one rank");
-    refused("parallel: {context: 4}\n", "one rank");
-    refused("parallel: {sharding: 1}\n", "one rank");
-    refused("parallel: {context_method: ring}\n", "one rank");
-    refused("parallel: {recompute: true}\n", "one rank");
-    assert_int_equal(config.parallel.ranks, 1);
+    assert_int_equal(parse("parallel: {ranks: 4, context: auto, context_method: all_to_all}\n"), 0);
+    assert_int_equal(config.parallel.ranks, 4);
+    assert_true(config.parallel.context == MG_AUTO);
+    refused("parallel: {ranks: 0}\n", "1 to 4096");
+    refused("parallel: {context_method: alltoall}\n", "all_to_all");
+    refused("parallel: {sharding: 1}\n", "only 0 is possible");
+    refused("parallel: {recompute: true}\n", "only false is possible");
+    assert_int_equal(config.parallel.sharding, 0);
 }
 
 static void assignments(void **state)
@@ -216,7 +218,7 @@ int main(void)
         cmocka_unit_test(refuses_with_line_and_nearest_key),
         cmocka_unit_test(refuses_wrong_values),
         cmocka_unit_test(refuses_what_is_no_configuration),
-        cmocka_unit_test(several_ranks_are_refused),
+        cmocka_unit_test(parallel_keys),
         cmocka_unit_test(assignments),
         cmocka_unit_test(written_text_reads_back),
         cmocka_unit_test(every_default_is_valid_and_documented),

@@ -49,9 +49,12 @@ static void wrong_words(void **state)
     program_refuses("one word too many", "train sbm.npz --out r");
     program_refuses("'model.hidden'", "train --data sbm.npz --out r --set model.hiden=3");
     program_refuses("key=value", "train --data sbm.npz --out r --set model.hidden");
-    program_refuses("one rank", "train --data sbm.npz --out r --ranks 2");
     program_refuses("no plan", "train --data sbm.npz --out r --plan auto");
-    program_refuses("one rank", "train --data sbm.npz --out r --set parallel.context=4 parallel.context_method=ring");
+    program_refuses("parallel.context is 4, but there are 1 ranks",
+                    "train --data sbm.npz --out r --set parallel.context=4 parallel.context_method=ring");
+    program_refuses("parallel.context is 2, but there are 3 ranks",
+                    "train --data sbm.npz --out r --ranks 3 --set parallel.context=2");
+    program_refuses("4096", "train --data sbm.npz --out r --ranks 5000");
     program_refuses("whole number", "generate sbm --out x.npz --nodes many");
     program_refuses("no kind", "generate cube --out x.npz");
     program_refuses("--parts is missing", "partition sbm.npz");
