@@ -26,6 +26,7 @@ DECLARE_KERNELS(portable)
 #ifdef MG_HAVE_X86_VARIANTS
 DECLARE_KERNELS(v3)
 DECLARE_KERNELS(v4)
+void mg_attn_turn_codes_v4(uint8_t *, const uint8_t *, int64_t);
 static int has_v3(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
@@ -47,7 +48,11 @@ static const attn_backend backends[] = {
     {.name = "portable", .supported = always, .lookup = 0, KERNELS(portable)},
 #ifdef MG_HAVE_X86_VARIANTS
     {.name = "v3", .supported = has_v3, .lookup = 16, KERNELS(v3)},
-    {.name = "v4", .supported = has_v4, .lookup = 32, KERNELS(v4)},
+    {.name = "v4",
+     .supported = has_v4,
+     .lookup = 32,
+     KERNELS(v4),
+     .turn_codes = mg_attn_turn_codes_v4},
 #endif
 };
 enum { BACKENDS = sizeof backends / sizeof *backends };

@@ -72,6 +72,22 @@ const plan_tile *mg_attn_band_row(const call_state *s, int64_t tile_row, int64_t
     return plan->tiles + plan->row_tiles[tile_row];
 }
 
+const uint8_t *mg_attn_band_memory(const call_state *s, const plan_tile *tile, int64_t tile_row, int64_t *stride)
+{
+    const mg_attn_plan *plan = s->plan;
+    const mg_attn_map *map = &plan->map;
+    if (tile->class == CLASS_CONSTANT || tile->cut || tile->entry_count || (tile_row + 1) * TILE > plan->queries)
+        return NULL;
+    if (map->kind == MG_ATTN_STREAM) {
+        *stride = s->band.stride;
+        return s->band.codes + (tile_row - s->band.first) * TILE * *stride + (int64_t)tile->column * TILE;
+    }
+    if (map->kind != MG_ATTN_DENSE)
+        return NULL;
+    *stride = map->dense_stride;
+    return map->dense + (map->query_begin + tile_row * TILE) * *stride + map->key_begin + (int64_t)tile->column * TILE;
+}
+
 void mg_attn_band_codes(uint8_t out[PAIRS], const call_state *s, const plan_tile *tile, int64_t tile_row)
 {
     const mg_attn_map *map = &s->plan->map;

@@ -67,8 +67,12 @@ int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, c
             .kind = s->entries <= 16 ? BIAS_LOOKUP16 : BIAS_LOOKUP32, .table = table, .codes = place->codes};
         return 1;
     }
-    for (int at = 0; at < PAIRS; at++)
-        tile[at] = table[place->codes[at]];
+    if (!place->keys_in_lanes && s->backend->turn_codes)
+        for (int at = 0; at < PAIRS; at++) /* key / 4, lane, key % 4 */
+            tile[(at / (4 * TILE) * 4 + at % 4) * TILE + at / 4 % TILE] = table[place->codes[at]];
+    else
+        for (int at = 0; at < PAIRS; at++)
+            tile[at] = table[place->codes[at]];
     if (values)
         add_values(tile, s, place, head);
     if (unsaid)

@@ -94,6 +94,8 @@ void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int
 int mg_attn_band_load(call_state *s, int64_t first);
 /* Tiles of a row of tiles, columns ascending. */
 const plan_tile *mg_attn_band_row(const call_state *s, int64_t tile_row, int64_t *count);
+/* Where the codes of a tile stand as they are, query-major; NULL: they do not. */
+const uint8_t *mg_attn_band_memory(const call_state *s, const plan_tile *tile, int64_t tile_row, int64_t *stride);
 void mg_attn_band_codes(uint8_t out[PAIRS], const call_state *s, const plan_tile *tile, int64_t tile_row);
 
 /* --- bias.c --- */
@@ -101,7 +103,7 @@ void mg_attn_band_codes(uint8_t out[PAIRS], const call_state *s, const plan_tile
 typedef struct tile_place {
     const plan_tile *tile;
     int64_t row;          /* of tiles */
-    const uint8_t *codes; /* lanes last */
+    const uint8_t *codes; /* lanes last, or by four as a backend's turn_codes makes them */
     int keys_in_lanes;    /* else queries */
 } tile_place;
 

@@ -44,7 +44,7 @@ static void begin_row(const row_task *r)
             if (s->has_bias_element)
                 q[s->call.dim * TILE + i] = 1;
             softmax[i] = 0;
-            softmax[TILE + i] = -INFINITY;
+            softmax[TILE + i] = i < r->queries ? -INFINITY : INFINITY; /* nobody waits for lanes that are not used */
             softmax[2 * TILE + i] = 0;
         }
         memset(out_lanes(r, head), 0, (size_t)s->call.value_dim * TILE * sizeof(float));
@@ -65,13 +65,14 @@ static void transpose_bytes8(uint64_t x[8])
             }
 }
 
-static void transpose_codes(uint8_t out[PAIRS], const uint8_t in[PAIRS])
+/* The codes of a tile as the kernel wants them. */
+static void transpose_codes(uint8_t out[PAIRS], const uint8_t *in, int64_t stride)
 {
     for (int row = 0; row < TILE; row += 8)
         for (int key = 0; key < TILE; key += 8) {
             uint64_t x[8];
             for (int i = 0; i < 8; i++)
-                memcpy(&x[i], in + (row + i) * TILE + key, 8);
+                memcpy(&x[i], in + (row + i) * stride + key, 8);
             transpose_bytes8(x);
             for (int i = 0; i < 8; i++)
                 memcpy(out + (key + i) * TILE + row, &x[i], 8);
@@ -107,17 +108,39 @@ static void add_tile(const row_task *r, const tile_place *place, int32_t head)
         s->backend->forward(&t);
 }
 
-static void add_tiles(const row_task *r, const plan_tile *tiles, int count)
+static void load_codes(const row_task *r, const plan_tile *tile, uint8_t *out)
+{
+    int64_t stride = 0;
+    const uint8_t *codes = mg_attn_band_memory(r->s, tile, r->row, &stride);
+    if (!codes) {
+        uint8_t *turning = r->w.codes + SPAN * PAIRS;
+        mg_attn_band_codes(turning, r->s, tile, r->row);
+        codes = turning;
+        stride = TILE;
+    }
+    (r->s->backend->turn_codes ? r->s->backend->turn_codes : transpose_codes)(out, codes, stride);
+}
+
+/* Has share `part` of `parts` of a tile's codes brought into the cache. */
+static void prefetch_codes(const row_task *r, const plan_tile *tile, int64_t part, int64_t parts)
+{
+    int64_t stride = 0;
+    const uint8_t *codes = mg_attn_band_memory(r->s, tile, r->row, &stride);
+    for (int64_t row = TILE * part / parts; codes && row < TILE * (part + 1) / parts; row++)
+        __builtin_prefetch(codes + row * stride, 0, 2);
+}
+
+/* `count` tiles; `ahead` more come after them. */
+static void add_tiles(const row_task *r, const plan_tile *tiles, int count, int ahead)
 {
     const call_state *s = r->s;
-    uint8_t *turning = r->w.codes + SPAN * PAIRS;
     for (int i = 0; i < count; i++)
-        if (mg_attn_tile_needs_codes(s, &tiles[i])) {
-            mg_attn_band_codes(turning, s, &tiles[i], r->row);
-            transpose_codes(r->w.codes + i * PAIRS, turning);
-        }
+        if (mg_attn_tile_needs_codes(s, &tiles[i]))
+            load_codes(r, &tiles[i], r->w.codes + i * PAIRS);
     for (int32_t head = r->head_begin; head < r->head_end; head++)
         for (int i = 0; i < count; i++) {
+            if (i < ahead)
+                prefetch_codes(r, &tiles[count + i], head - r->head_begin, r->head_end - r->head_begin);
             const tile_place place = {.tile = &tiles[i], .row = r->row, .codes = r->w.codes + i * PAIRS};
             if (r->w.keep && (head == r->head_begin || dropout_slot(s, head) == 0))
                 mg_attn_dropout_tile((float(*)[PAIRS])r->w.keep, s, &place, head);
@@ -184,7 +207,7 @@ static void end_row(const row_task *r)
             mg_attn_store_row(&s->call.out, row, bf16, r->row * TILE + i, head, s->call.value_dim);
             if (s->call.lse)
                 s->call.lse[head * s->plan->queries + r->row * TILE + i] =
-                    sum == 0 ? -INFINITY : (float)(softmax[i] + log(sum));
+                    sum == 0 ? -INFINITY : softmax[i] + logf(sum);
         }
     }
 }
@@ -205,8 +228,10 @@ static void do_row(void *context, int thread, int64_t step, int64_t task)
     int64_t count;
     const plan_tile *tiles = mg_attn_band_row(s, r.row, &count);
     const int span = r.w.keep ? 1 : SPAN;
-    for (int64_t i = 0; i < count; i += span)
-        add_tiles(&r, tiles + i, (int)smaller_of(span, count - i));
+    for (int64_t i = 0; i < count; i += span) {
+        const int64_t now = smaller_of(span, count - i);
+        add_tiles(&r, tiles + i, (int)now, (int)smaller_of(span, count - i - now));
+    }
     if (s->has_pairs)
         add_pairs(&r);
     end_row(&r);

@@ -1,9 +1,13 @@
-/* The forward kernel of a tile, on every instruction set. Lanes are queries: a register tile holds the scores of VECS
+/* The forward kernel of a tile, on every instruction set but AVX-512, for which there is one by hand. Lanes are queries: a register tile holds the scores of VECS
  * vectors of queries with ROWS keys; a key's elements are broadcast. Probabilities never leave registers. */
 #include "kernel.h"
 #include "lanes.h"
 
 void KERNEL(mg_attn_forward_tile)(const forward_tile *t);
+
+#if defined(__AVX512F__)
+#include "forward_tile_v4.h"
+#else
 
 /* Scores from the first of 64 lanes on. */
 typedef struct strip {
@@ -164,3 +168,4 @@ void KERNEL(mg_attn_forward_tile)(const forward_tile *t)
                                                                  [BIAS_TILE] = dropout_bias_tile}};
     kernels[t->keep != NULL][t->bias.kind](t);
 }
+#endif

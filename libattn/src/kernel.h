@@ -26,7 +26,7 @@ typedef struct tile_bias {
     bias_kind kind;
     float constant;
     const float *table;   /* LOOKUP: [16] or [32] */
-    const uint8_t *codes; /* LOOKUP: [64][64], lanes last */
+    const uint8_t *codes; /* LOOKUP: [64][64], lanes last; forward with codes by four: [16][64][4], four keys of a lane */
     const float *tile;    /* TILE: [64][64], lanes last; -inf hides a pair */
 } tile_bias;
 
@@ -47,6 +47,8 @@ typedef struct forward_tile {
     float *out;                   /* [value_dim][64] */
 } forward_tile;
 
+enum { AHEAD = 8 }; /* k, v, dk, dv, k_rows, q, dout, dq */
+
 /* Adds one tile's share to the gradients. Lanes are keys. dS = P * (keep * (dout . v) - delta). */
 typedef struct backward_tile {
     int32_t dim, value_dim;
@@ -64,6 +66,11 @@ typedef struct backward_tile {
     float *dk, *dv;    /* as k and v */
     float *ds;         /* [2][64][32] scratch: dS on return, unless only dv is wanted (all else NULL, need_ds 0) */
     int need_ds;
+    /* What the next tile will need, to be fetched on the side: its arrays, NULL where there is none, and the codes of
+       another tile, NULL or 64 rows of 64 bytes. */
+    const float *ahead[AHEAD];
+    const uint8_t *codes_ahead;
+    int64_t codes_stride;
 } backward_tile;
 
 /* Sums of dS by code: sums[c] += sum of ds where codes = c, for the codes in `present`. */
@@ -111,6 +118,9 @@ typedef struct attn_backend {
     int (*supported)(void);
     int32_t lookup; /* tables of up to 0, 16 or 32 entries are looked up in registers; larger ones make a BIAS_TILE */
     void (*forward)(const forward_tile *);
+    /* Lookups of `forward` want codes by four: turns the codes of a tile, query-major in rows `stride` apart. NULL: they
+       are lanes last. */
+    void (*turn_codes)(uint8_t *out, const uint8_t *in, int64_t stride);
     void (*backward)(const backward_tile *);
     void (*table)(const table_tile *);
     void (*dropout)(const dropout_tile *);
