@@ -1,14 +1,14 @@
 /* checkpoint.h: a training run on disk, in RUN/checkpoint:
  *
- *     model.safetensors     the parameters to use (of the best epoch so far), by the names of apps/model/model.h;
- *                           regression also targets.mean and targets.deviation
- *     state.safetensors     to go on: the current parameters by the same names, and optimizer.first.NAME,
- * optimizer.second.NAME manifest.json         written last: where the run stands, and the size and checksum of the two
- * files
+ *     model.safetensors   the parameters to use (of the best epoch so far), by the names of apps/model/model.h;
+ *                         regression also targets.mean and targets.deviation
+ *     state.safetensors   to go on: the current parameters by the same names, and optimizer.first.NAME,
+ *                         optimizer.second.NAME
+ *     manifest.json       written last: where the run stands, and the size and checksum of the two files
  *
  * Written to checkpoint.new, synced, then checkpoint becomes checkpoint.old, checkpoint.new becomes checkpoint, and
  * checkpoint.old is removed: killed at any moment, the old or the new one loads (where checkpoint is missing, .old is
- * read).
+ * read). Nothing in it depends on the number of ranks.
  */
 #ifndef MEGAGRAPH_APPS_CHECKPOINT_H
 #define MEGAGRAPH_APPS_CHECKPOINT_H

@@ -1,8 +1,9 @@
 /* prepare.h: a dataset cut into units, each with all that the model looks at. A unit is one of
  *
- *     the whole graph          its nodes in an order that keeps near pairs together (mg_graph_order); with many ranks,
- * this rank's rows of it (shard.h) a cluster                one of train.clusters parts, in such an order a pack of
- * graphs         train.batch_graphs of them, made when needed and given back after
+ *     the whole graph   its nodes in an order that keeps near pairs together (mg_graph_order); with many ranks, this
+ *                       rank's rows of it (shard.h)
+ *     a cluster         one of train.clusters parts, in such an order
+ *     a pack of graphs  train.batch_graphs of them, made when needed and given back after
  *
  * Rows of a unit's outputs know their item (node or graph of the dataset), so every result comes out in the input's
  * order.

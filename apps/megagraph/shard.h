@@ -2,9 +2,9 @@
  * places [first[r], first[r + 1]).
  *
  *     parts    METIS with two constraints, nodes and the pairs that attend; as many as ranks, or as nodes where there
- * are fewer: the last ranks are then empty. Within a part as mg_graph_order says. Kept in rank 0's cache a rank   its
- * rows of features, encodings, codes and edges; of the whole only the order, O(nodes). Codes that are streamed need the
- * graph, O(nodes + edges)
+ *              are fewer: the last ranks are then empty. Inside a part as mg_graph_order says. Kept in rank 0's cache
+ *     a rank   holds its rows of features, encodings, codes and edges; of the whole only the order, O(nodes). Codes
+ *              that are streamed need the graph, O(nodes + edges)
  */
 #ifndef MEGAGRAPH_APPS_SHARD_H
 #define MEGAGRAPH_APPS_SHARD_H

@@ -1,10 +1,12 @@
 /* train.h: one training run: steps, validation, the best epoch, checkpoints, the log, the summary.
  *
- *     epoch   all units once, train.accumulate of them a step; the gradient of a step is that of the loss summed over
- * its training items, divided by their global count (weight) best    the parameters of the epoch with the best
- * validation metric, ties by the lower validation loss; they are what is tested and what model.safetensors holds.
- * Without validation items: those of the last epoch resume  from a checkpoint, to the bit: the same steps follow as if
- * the run had never stopped
+ *     epoch    all units once, train.accumulate of them a step; the gradient of a step is that of the loss summed over
+ *              its training items, divided by their global count (weight)
+ *     best     the parameters of the epoch with the best validation metric, ties by the lower validation loss; they are
+ *              what is tested and what model.safetensors holds. Without validation items: those of the last epoch
+ *     resume   from a checkpoint, to the bit: the same steps follow as if the run had never stopped
+ *
+ * Collective over the ranks of the units.
  */
 #ifndef MEGAGRAPH_APPS_TRAIN_H
 #define MEGAGRAPH_APPS_TRAIN_H

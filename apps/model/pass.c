@@ -1,13 +1,15 @@
 /* The memory of a pass. With T tokens and H hidden columns, buffers of T x H floats:
  *
- *                          per block                                   shared
- *   graphormer             2  (x, attended)                            12: last, embeddings, q k v, dx, dattended,
- * dqkv, ... gt, gps                6  (x, middle, q k v, attended) + local      9: last, embeddings, dx, dattended,
- * dqkv, ... gcn                  + 1 (sums) + 1/4 (where relu passed)         + 4 gine                 + 1 (u) + 4
- *     gatedgcn             + 4 (A B U V) + 1/4                          + 9
- *   not training           0                                            7, + 2 to 6 with a local part
+ *                   per block                                     shared
+ *   graphormer      2  (x, attended)                              12: last, embeddings, q k v, dx, dattended, dqkv, ...
+ *   gt, gps         6  (x, middle, q k v, attended) + local       9: last, embeddings, dx, dattended, dqkv, ...
+ *     gcn           + 1 (sums) + 1/4 (where relu passed)          + 4
+ *     gine          + 1 (u)                                       + 4
+ *     gatedgcn      + 4 (A B U V) + 1/4                           + 9
+ *   not training    0                                             7, + 2 to 6 with a local part
  *
- * graphormer's attention over all pairs costs so much more than a dense product that its q k v and middle are made
+ * What local parts read or give gradients to (normal, A B U V, dnormal, scratch) has the rows fetched from other ranks
+ * too. graphormer's attention over all pairs costs so much more than a dense product that its q k v and middle are made
  * again. */
 #include "internal.h"
 
