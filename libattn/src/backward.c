@@ -11,8 +11,8 @@
  *          3   1 2 3 0
  *
  * A chunk is some 4 tiles wide, so that a task's tokens stay in the second cache; a longer one is done in cells of 4 x 4
- * tiles. Within a cell the tiles go in the same order, by steps of 4 tiles: where there are more threads than tasks, the
- * tiles of such a step are tasks of their own, and every sum keeps its order.
+ * tiles, row by row. Where there are more threads than tasks, the tiles of a cell's antidiagonal are tasks of their own,
+ * one antidiagonal after the other: every sum keeps its order.
  *
  * The chunks depend on sizes alone, so every sum has one order on any number of threads. Table gradients are summed by
  * (head, row of tiles) and added at the end. A STREAM map goes band by band, each with its own steps. Gathered pairs come
@@ -46,7 +46,8 @@ static void store_value_gradients(const call_state *s, const tile_place *place, 
     }
 }
 
-static void do_tile(const chunk_task *c, const tile_place *place, int32_t head)
+/* `next` and its head: what is done after this, to be fetched meanwhile; its tile is NULL where nothing is known. */
+static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next, int32_t next_head)
 {
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
@@ -73,6 +74,19 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head)
                        .dv = part_of(s->dv, key_unit, value_dim),
                        .ds = c->w.ds};
     t.need_ds = t.dq || t.dk || call->dtable || call->dvalues;
+    if (next->tile) {
+        const int64_t keys = next_head * s->keys.tiles + next->tile->column,
+                      queries_ahead = next_head * s->queries.tiles + next->row;
+        const float *const ahead[AHEAD] = {part_of(s->keys.tiled[0], keys, dim1),
+                                           part_of(s->keys.tiled[1], keys, value_dim),
+                                           part_of(s->dk, keys, dim1),
+                                           part_of(s->dv, keys, value_dim),
+                                           part_of(s->keys.rows[0], keys, s->row),
+                                           part_of(s->queries.tiled[0], queries_ahead, dim1),
+                                           part_of(s->queries.tiled[1], queries_ahead, value_dim),
+                                           part_of(s->dq, queries_ahead, s->row)};
+        memcpy(t.ahead, ahead, sizeof ahead);
+    }
     if (!mg_attn_tile_bias(&t.bias, c->w.bias, s, place, head, careful))
         return;
     if (careful)
@@ -136,18 +150,18 @@ static int find_cell(cell *of, const chunk_task *c, int64_t a, int64_t b)
 
 static void do_heads(const chunk_task *c, const tile_place *place)
 {
+    const tile_place none = {0};
     for (int32_t head = c->head_begin; head < c->head_end; head++) {
         if (c->w.keep && (head == c->head_begin || dropout_slot(c->s, head) == 0))
             mg_attn_dropout_tile((float(*)[PAIRS])c->w.keep, c->s, place, head);
-        do_tile(c, place, head);
+        do_tile(c, place, head, head + 1 < c->head_end ? place : &none, head + 1);
     }
 }
 
-/* The tile of row i in step t, its codes in their slot. */
-static int place_of(tile_place *place, const chunk_task *c, const cell *of, int i, int t)
+/* The tile of row i and column j, its codes in their slot. */
+static int place_of(tile_place *place, const chunk_task *c, const cell *of, int i, int j)
 {
-    const int j = (i + t) % CELL;
-    if (i >= of->rows || j >= of->columns || !of->tiles[i][j])
+    if (i >= of->rows || j < 0 || j >= of->columns || !of->tiles[i][j])
         return 0;
     *place = (tile_place){.tile = of->tiles[i][j],
                           .row = of->row + i,
@@ -165,23 +179,25 @@ static void load_codes(const chunk_task *c, const tile_place *place)
 /* Head by head, so that one head's tokens stay in cache; with dropout tile by tile, whose masks are made for all. */
 static void do_cell(const chunk_task *c, const cell *of)
 {
-    chunk_task one = *c;
-    tile_place place;
+    tile_place places[CELL * CELL + 1] = {0};
+    int count = 0;
     for (int at = 0; at < CELL * CELL; at++)
-        if (place_of(&place, c, of, at % CELL, at / CELL)) {
-            load_codes(c, &place);
-            if (c->w.keep)
-                do_heads(c, &place);
+        if (place_of(&places[count], c, of, at / CELL, at % CELL)) {
+            load_codes(c, &places[count]);
+            count++;
         }
-    for (one.head_begin = c->head_begin; one.head_begin < c->head_end && !c->w.keep; one.head_begin++) {
-        one.head_end = one.head_begin + 1;
-        for (int at = 0; at < CELL * CELL; at++)
-            if (place_of(&place, c, of, at % CELL, at / CELL))
-                do_heads(&one, &place);
-    }
+    for (int at = 0; at < count && c->w.keep; at++)
+        do_heads(c, &places[at]);
+    for (int32_t head = c->head_begin; head < c->head_end && !c->w.keep; head++)
+        for (int at = 0; at < count; at++) {
+            const int last = at + 1 == count, none = last && head + 1 == c->head_end;
+            do_tile(c, &places[at], head, &places[none ? CELL * CELL : last ? 0 : at + 1], head + last);
+        }
 }
 
 /* --- tasks --- */
+
+enum { DIAGONALS = 2 * CELL - 1 };
 
 /* Cells of the largest chunk: rows and columns of them. */
 static void count_cells(int64_t cells[2], const call_state *s)
@@ -216,17 +232,17 @@ static void do_chunk(void *context, int thread, int64_t step, int64_t task)
                 do_cell(&c, &of);
 }
 
-/* One tile of a chunk, for many threads: step is (chunk step, cell, step in the cell), task (task, row in the cell). */
+/* One tile of a chunk, for many threads: step is (chunk step, cell, antidiagonal), task (task, row in the cell). */
 static void do_one_tile(void *context, int thread, int64_t step, int64_t task)
 {
     int64_t cells[2];
     count_cells(cells, context);
-    const int64_t each = cells[0] * cells[1], at = step / CELL % each;
-    const chunk_task c = task_of(context, thread, step / CELL / each, task / CELL);
+    const int64_t each = cells[0] * cells[1], at = step / DIAGONALS % each;
+    const chunk_task c = task_of(context, thread, step / DIAGONALS / each, task / CELL);
+    const int i = (int)(task % CELL), j = (int)(step % DIAGONALS) - i;
     tile_place place;
     cell of;
-    if (!find_cell(&of, &c, at / cells[1], at % cells[1]) ||
-        !place_of(&place, &c, &of, (int)(task % CELL), (int)(step % CELL)))
+    if (!find_cell(&of, &c, at / cells[1], at % cells[1]) || !place_of(&place, &c, &of, i, j))
         return;
     load_codes(&c, &place);
     do_heads(&c, &place);
@@ -240,7 +256,7 @@ static void do_band(call_state *s)
     if (s->threads * 2 <= tasks || s->threads == 1)
         mg_attn_parallel(s->threads, chunks, tasks, do_chunk, s);
     else
-        mg_attn_parallel(s->threads, chunks * cells[0] * cells[1] * CELL, tasks * CELL, do_one_tile, s);
+        mg_attn_parallel(s->threads, chunks * cells[0] * cells[1] * DIAGONALS, tasks * CELL, do_one_tile, s);
 }
 
 /* --- before and after --- */

@@ -8,6 +8,13 @@
 
 void KERNEL(mg_attn_backward_tile)(const backward_tile *t);
 
+#if defined(__AVX512F__)
+#include "forward_v4.h"
+INLINE vec probability(vec x) { return (vec)power_of_two((__m512)x * LOG2_E); }
+#else
+INLINE vec probability(vec x) { return exponential(x); }
+#endif
+
 typedef struct strip {
     const backward_tile *t;
     lookup_table table;
@@ -15,6 +22,7 @@ typedef struct strip {
     const float *q, *dout;
     const float *k, *v; /* of these keys: elements are HALF apart */
     float *dk, *dv, *ds;
+    int products; /* how many were made: each fetches its part of what the next tile needs */
 } strip;
 
 enum { FIRST_CACHE = 40960 }; /* bytes of it that a strip may take */
@@ -30,11 +38,24 @@ INLINE vec bias_of(const tile_bias *bias, lookup_table table, int at, const int 
     return load(bias->tile + at);
 }
 
+/* Where product n of a tile fetches from: each of the arrays ahead, 4 lines an element, lasts for some products. */
+INLINE const char *fetch_from(strip *p, int32_t dim)
+{
+    enum { PRODUCTS = 2 * PAIRS / (ROWS * STRIP), EACH = PRODUCTS / AHEAD };
+    const backward_tile *t = p->t;
+    const int n = p->products++, array = n / EACH % AHEAD;
+    if (t->codes_ahead)
+        for (int row = 0; row < TILE / PRODUCTS + !(TILE / PRODUCTS); row++)
+            __builtin_prefetch(t->codes_ahead + (n * TILE / PRODUCTS % TILE + row) * t->codes_stride);
+    return t->ahead[array] ? (const char *)t->ahead[array] + (int64_t)(n % EACH) * dim * (4 * 64 / EACH) : (const char *)t->ds;
+}
+
 /* s[r][v] += broadcast[d][r] * lanes[d][v] over all d */
-INLINE void product(vec s[ROWS][VECS], const float *lanes, const float *broadcast, int32_t dim)
+INLINE void product(vec s[ROWS][VECS], const float *lanes, const float *broadcast, int32_t dim, const char *ahead)
 {
     for (int32_t d = 0; d < dim; d++) {
         vec x[VECS];
+        __builtin_prefetch(ahead + d * 64, 0, 2);
         UNROLL
         for (int v = 0; v < VECS; v++)
             x[v] = load(lanes + d * HALF + v * LANES);
@@ -83,7 +104,7 @@ INLINE void accumulate(float *lanes, vec s[ROWS][VECS], const float *broadcast, 
         accumulate_some(lanes + d * HALF, s, broadcast + d * BLOCK, 1);
 }
 
-INLINE void probabilities(vec s[ROWS][VECS], const strip *p, const int kind)
+INLINE void probabilities(vec s[ROWS][VECS], strip *p, const int kind)
 {
     const backward_tile *t = p->t;
     UNROLL
@@ -92,17 +113,17 @@ INLINE void probabilities(vec s[ROWS][VECS], const strip *p, const int kind)
         for (int v = 0; v < VECS; v++)
             s[r][v] = bias_of(&t->bias, p->table, (p->query + r) * TILE + p->lane + v * LANES, kind);
     }
-    product(s, p->k, p->q, t->dim);
+    product(s, p->k, p->q, t->dim, fetch_from(p, t->dim));
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
-            s[r][v] = exponential(s[r][v] - t->lse[p->query + r]);
+            s[r][v] = probability(s[r][v] - t->lse[p->query + r]);
     }
 }
 
 /* P of a register tile, to memory, and its share of dv. */
-INLINE void first_step(const strip *p, const int kind, const int dropout)
+INLINE void first_step(strip *p, const int kind, const int dropout)
 {
     const backward_tile *t = p->t;
     vec s[ROWS][VECS];
@@ -128,7 +149,7 @@ INLINE void first_step(const strip *p, const int kind, const int dropout)
 }
 
 /* dS of a register tile, in the place of P, and its share of dk. */
-INLINE void second_step(const strip *p, const int dropout)
+INLINE void second_step(strip *p, const int dropout)
 {
     const backward_tile *t = p->t;
     vec s[ROWS][VECS];
@@ -138,7 +159,7 @@ INLINE void second_step(const strip *p, const int dropout)
         for (int v = 0; v < VECS; v++)
             s[r][v] = dropout ? (vec){0} : splat(-t->delta[p->query + r]);
     }
-    product(s, p->v, p->dout, t->value_dim);
+    product(s, p->v, p->dout, t->value_dim, fetch_from(p, t->value_dim));
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
