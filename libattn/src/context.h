@@ -82,6 +82,8 @@ typedef struct context_run {
     int backward;
     int64_t key_floats; /* of a row of k and v that travels: heads x (dim + value_dim) */
     messages messages;
+    int status; /* of the first shard whose computing failed: its messages are sent all the same, so that no rank waits for
+                   ever and none reads memory that is gone */
 
     /* The workspace. kv, dkv, ...: [rows][heads][dim] and behind it [rows][heads][value_dim]: one message. */
     float *kv;               /* own shard, packed */
@@ -109,10 +111,11 @@ typedef struct context_run {
 /* a x b x c floats where wanted, else NULL. */
 float *mg_attn_context_carve(context_run *r, int wanted, int64_t a, int64_t b, int64_t c);
 
-/* Attention to one shard: into `call` the first time, else merged or added. k, v, dk, dv are the shard's. */
-int mg_attn_context_forward_shard(context_run *r, int32_t shard, mg_attn_tensor k, mg_attn_tensor v, int first);
-int mg_attn_context_backward_shard(context_run *r, int32_t shard, mg_attn_tensor k, mg_attn_tensor v,
-                                   mg_attn_tensor dk, mg_attn_tensor dv, int first);
+/* Attention to one shard: into `call` the first time, else merged or added. k, v, dk, dv are the shard's. May set
+   r->status. */
+void mg_attn_context_forward_shard(context_run *r, int32_t shard, mg_attn_tensor k, mg_attn_tensor v, int first);
+void mg_attn_context_backward_shard(context_run *r, int32_t shard, mg_attn_tensor k, mg_attn_tensor v,
+                                    mg_attn_tensor dk, mg_attn_tensor dv, int first);
 
 /* The two halves of rows [rows][heads][dim], [rows][heads][value_dim]. */
 static inline mg_attn_tensor keys_of(const context_run *r, float *kv)

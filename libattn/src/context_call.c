@@ -195,8 +195,10 @@ static mg_attn_call shard_call(const context_run *r, const shard *s, mg_attn_ten
     return call;
 }
 
-int mg_attn_context_forward_shard(context_run *r, int32_t index, mg_attn_tensor k, mg_attn_tensor v, int first)
+void mg_attn_context_forward_shard(context_run *r, int32_t index, mg_attn_tensor k, mg_attn_tensor v, int first)
 {
+    if (r->status)
+        return;
     const shard *s = &r->c->shards[index];
     mg_attn_call call = shard_call(r, s, k, v);
     if (!first) {
@@ -204,17 +206,18 @@ int mg_attn_context_forward_shard(context_run *r, int32_t index, mg_attn_tensor 
         call.lse = r->part_lse;
     }
     mg_attn_parallel_between(mg_attn_messages_progress, &r->messages);
-    const int status = mg_attn_forward(s->plan, &call);
+    r->status = mg_attn_forward(s->plan, &call);
     mg_attn_parallel_between(NULL, NULL);
-    if (!status && !first)
+    if (!r->status && !first)
         mg_attn_rows_merge(r->call.out, r->call.lse, call.out, call.lse, r->c->rows, call.heads, call.value_dim,
                            call.threads);
-    return status;
 }
 
-int mg_attn_context_backward_shard(context_run *r, int32_t index, mg_attn_tensor k, mg_attn_tensor v, mg_attn_tensor dk,
-                                   mg_attn_tensor dv, int first)
+void mg_attn_context_backward_shard(context_run *r, int32_t index, mg_attn_tensor k, mg_attn_tensor v,
+                                    mg_attn_tensor dk, mg_attn_tensor dv, int first)
 {
+    if (r->status)
+        return;
     const shard *s = &r->c->shards[index];
     mg_attn_call call = shard_call(r, s, k, v);
     const int adds_dq = !first && call.dq.data, adds_dtable = !first && call.dtable;
@@ -225,13 +228,12 @@ int mg_attn_context_backward_shard(context_run *r, int32_t index, mg_attn_tensor
     if (adds_dtable)
         call.dtable = r->dtable_part;
     mg_attn_parallel_between(mg_attn_messages_progress, &r->messages);
-    const int status = mg_attn_backward(s->plan, &call);
+    r->status = mg_attn_backward(s->plan, &call);
     mg_attn_parallel_between(NULL, NULL);
-    if (!status && adds_dq)
+    if (!r->status && adds_dq)
         mg_attn_rows_add(r->call.dq, call.dq, r->c->rows, call.heads, call.dim, call.threads);
-    for (int64_t i = 0; !status && adds_dtable && i < (int64_t)call.heads * r->c->map.codes; i++)
+    for (int64_t i = 0; !r->status && adds_dtable && i < (int64_t)call.heads * r->c->map.codes; i++)
         r->call.dtable[i] += r->dtable_part[i];
-    return status;
 }
 
 /* --- the call --- */
@@ -266,7 +268,7 @@ int mg_attn_context_forward(const mg_attn_context *c, const mg_attn_call *call)
         status = c->halo ? mg_attn_context_halo_forward(&r) : mg_attn_context_ring_forward(&r);
     if (!status && c->grid.across > 1)
         status = mg_attn_context_heads_out(&r);
-    return status;
+    return status ? status : r.status;
 }
 
 /* Of all heads and pairs, whatever is computed here. */
@@ -294,5 +296,5 @@ int mg_attn_context_backward(const mg_attn_context *c, const mg_attn_call *call)
         status = c->halo ? mg_attn_context_halo_backward(&r) : mg_attn_context_ring_backward(&r);
     if (!status && c->grid.across > 1)
         status = mg_attn_context_heads_out(&r);
-    return status;
+    return status ? status : r.status;
 }

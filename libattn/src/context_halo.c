@@ -238,24 +238,25 @@ int mg_attn_context_halo_forward(context_run *r)
     if (!status && r->values)
         by_head(r, gather_values);
     if (!status && c->shard_count && !c->shards[0].step)
-        status = mg_attn_context_forward_shard(r, next++, r->call.k, r->call.v, 1);
+        mg_attn_context_forward_shard(r, next++, r->call.k, r->call.v, 1);
     if (!status)
         status = mg_attn_messages_wait_all(&r->messages);
     if (!status && next < c->shard_count)
-        status = mg_attn_context_forward_shard(r, next, keys_in(r, r->fetched), values_in(r, r->fetched), next == 0);
+        mg_attn_context_forward_shard(r, next, keys_in(r, r->fetched), values_in(r, r->fetched), next == 0);
     return status;
 }
 
-static int backward_own(context_run *r, int first)
+static void backward_own(context_run *r, int first)
 {
     const mg_attn_call *call = &r->call;
-    if (r->c->shard_count && !r->c->shards[0].step)
-        return mg_attn_context_backward_shard(r, 0, call->k, call->v, call->dk, call->dv, first);
+    if (r->c->shard_count && !r->c->shards[0].step) {
+        mg_attn_context_backward_shard(r, 0, call->k, call->v, call->dk, call->dv, first);
+        return;
+    }
     if (call->dk.data)
         mg_attn_rows_zero(call->dk, r->c->rows, call->heads, call->dim, call->threads);
     if (call->dv.data)
         mg_attn_rows_zero(call->dv, r->c->rows, call->heads, call->value_dim, call->threads);
-    return 0;
 }
 
 int mg_attn_context_halo_backward(context_run *r)
@@ -269,12 +270,12 @@ int mg_attn_context_halo_backward(context_run *r)
     if (!status)
         status = mg_attn_messages_wait_all(&r->messages);
     if (!status && fetches)
-        status = mg_attn_context_backward_shard(r, last, keys_in(r, r->fetched), values_in(r, r->fetched),
-                                                keys_in(r, r->fetched_gradients), values_in(r, r->fetched_gradients), 1);
+        mg_attn_context_backward_shard(r, last, keys_in(r, r->fetched), values_in(r, r->fetched),
+                                       keys_in(r, r->fetched_gradients), values_in(r, r->fetched_gradients), 1);
     if (!status)
         status = mg_attn_halo_post(c->halo, &r->messages, r->fetched_gradients, r->returned, r->key_floats, 1);
     if (!status)
-        status = backward_own(r, !fetches);
+        backward_own(r, !fetches);
     if (!status)
         status = mg_attn_messages_wait_all(&r->messages);
     if (!status)

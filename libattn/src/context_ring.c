@@ -128,7 +128,7 @@ int mg_attn_context_ring_forward(context_run *r)
         mg_attn_tensor k, v;
         status = take_shard(&k, &v, r, i);
         if (!status)
-            status = mg_attn_context_forward_shard(r, i, k, v, i == 0);
+            mg_attn_context_forward_shard(r, i, k, v, i == 0);
     }
     return status ? status : mg_attn_messages_wait_all(&r->messages);
 }
@@ -164,16 +164,16 @@ static int backward_step(context_run *r, int32_t index)
     mg_attn_tensor k, v;
     int status = take_shard(&k, &v, r, index);
     if (!status && !s->step)
-        return mg_attn_context_backward_shard(r, index, k, v, r->call.dk, r->call.dv, index == 0);
-    if (!status)
-        status = mg_attn_messages_wait(&r->messages, GRADIENT + at);
-    if (!status)
-        status = mg_attn_context_backward_shard(r, index, k, v, keys_of(r, r->gradients[at]),
-                                                values_of(r, r->gradients[at], s->keys), index == 0);
-    if (!status)
-        status = mg_attn_messages_send(&r->messages, GRADIENT + at, rank_of(c, group_after(c, s->step), c->place),
-                                       TAG_GRADIENTS, r->gradients[at], shard_bytes(r, s->keys));
-    return status;
+        mg_attn_context_backward_shard(r, index, k, v, r->call.dk, r->call.dv, index == 0);
+    if (status || !s->step)
+        return status;
+    status = mg_attn_messages_wait(&r->messages, GRADIENT + at);
+    if (status)
+        return status;
+    mg_attn_context_backward_shard(r, index, k, v, keys_of(r, r->gradients[at]),
+                                   values_of(r, r->gradients[at], s->keys), index == 0);
+    return mg_attn_messages_send(&r->messages, GRADIENT + at, rank_of(c, group_after(c, s->step), c->place),
+                                 TAG_GRADIENTS, r->gradients[at], shard_bytes(r, s->keys));
 }
 
 static void zero_unseen(const context_run *r)

@@ -249,7 +249,7 @@ void trial_near(const char *what, const trial *t, const result *expected, double
     static const char *const names[] = {"out", "lse", "dq", "dk", "dv", "dtable", "dvalues"};
     for (int which = OUT; which <= (t->no_lse ? OUT : DVALUES); which++) {
         /* Sums that cancel: dS of a row sums to 0, so a table with one code has the gradient 0. */
-        const double least = which == DTABLE ? 3e-2 * (double)t->p->queries : 1;
+        const double least = which == DTABLE ? fmax(1, 3e-2 * (double)t->p->queries) : 1;
         double error = 0, norm = 0;
         const float *e = expected->of[which], *a = t->whole.of[which];
         if (!e || !asked(t, which))

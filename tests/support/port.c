@@ -72,7 +72,10 @@ static int enter(port *of)
     }
     pthread_mutex_lock(&p->lock);
     const int fails = ++p->calls == p->fail_at;
-    p->failed |= fails;
+    if (fails) {
+        p->failed = p->aborted = 1;
+        pthread_cond_broadcast(&p->changed);
+    }
     if (!fails && !p->aborted)
         return 0;
     pthread_mutex_unlock(&p->lock);
@@ -187,7 +190,8 @@ static void *run_rank(void *argument)
     const int status = r->of->work(r->of->context, r->rank);
     if (status) {
         pthread_mutex_lock(&p->lock);
-        r->of->status = r->of->status ? r->of->status : status;
+        if (!r->of->status || r->of->status == -ECONNABORTED)
+            r->of->status = status;
         p->aborted = 1;
         pthread_cond_broadcast(&p->changed);
         pthread_mutex_unlock(&p->lock);

@@ -11,7 +11,7 @@ test_ports *test_ports_open(int ranks);
 void test_ports_close(test_ports *ports);
 
 /* Runs work(context, rank) on a thread for each rank; one that returns a status other than 0 wakes the others, whose calls
-   then return -ECONNABORTED. Returns the status of the first to fail. */
+   then return -ECONNABORTED. Returns the status of the first to fail by itself. */
 int test_ports_run(test_ports *ports, int (*work)(void *context, int rank), void *context);
 
 /* From now on: calls take up to so long at random; the n-th call of all ranks fails with -EIO. 0: not. */

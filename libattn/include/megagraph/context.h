@@ -21,7 +21,10 @@
  *     memory        ring: two shards of k and v, and in backward of dk and dv; all-to-all: all rows of the rank's heads;
  *                   halo: the fetched rows. Never heads x tokens x tokens.
  *
- * Status, errors, threads: as megagraph/attn.h, plus what the port returns. Every call is collective.
+ * Status, errors, threads: as megagraph/attn.h, plus what the port returns. Every call is collective: all ranks of the
+ * context make it, in the same order, one call at a time. Creating fails on all ranks or on none, with one status.
+ * A call that cannot compute on one rank (a STREAM callback gives up) returns its status there, after its messages went
+ * their way; the others return 0 and hold anything, so a failed rank ends the step for all.
  */
 #ifndef MEGAGRAPH_CONTEXT_H
 #define MEGAGRAPH_CONTEXT_H
@@ -31,7 +34,10 @@ extern "C" {
 #endif
 
 /* How bytes reach other ranks: four callbacks, each returning 0 or a negative errno. Messages of a pair of ranks with one
-   tag arrive in order; sends never wait for their receive. test and wait set *request to NULL when it is done. */
+   tag arrive in order; sends never wait for their receive. test and wait set *request to NULL when it is done. Memory is
+   the port's from send or receive until then. A port that returned an error is dead: it touches no memory given to it any
+   more, and calls return its status at once, also on ranks that wait. Called on the thread that made the call only, also
+   between its tiles (test). Tags: 0x61000 to 0x610ff. */
 typedef struct mg_attn_port {
     void *context;
     int rank, ranks;
@@ -57,8 +63,9 @@ typedef struct mg_attn_context_desc {
     int32_t heads;
     mg_attn_port port;
     const int64_t *first;   /* [ranks + 1] ascending; ranks may be empty */
-    /* Rows: the queries of mg_attn_context_rows(), counted from 0; keys: all tokens, first[ranks] of them. Any kind; HALO:
-       NEAR with mask_far. query_begin.. key_end are the context's own and must be 0. Borrowed, as by mg_attn_plan. */
+    /* Rows: the queries of mg_attn_context_rows(), counted from 0, also in a STREAM callback and in query_segments; keys:
+       all tokens, first[ranks] of them, also in key_segments, which packed graphs need. Any kind; HALO: NEAR with mask_far.
+       query_begin.. key_end are the context's own and must be 0. Borrowed, as by mg_attn_plan. */
     const mg_attn_map *map;
     const uint32_t *ids;    /* [tokens] of dropout; NULL: places in the order */
 } mg_attn_context_desc;
@@ -69,19 +76,19 @@ MG_ATTN_API int mg_attn_context_create(mg_attn_context **out, const mg_attn_cont
 MG_ATTN_API void mg_attn_context_destroy(mg_attn_context *context); /* NULL is fine; not collective */
 
 /* As in megagraph/attn.h; tensors hold this rank's rows, lse is [heads][rows of this rank]. values, dvalues: [heads][pairs
-   of the map], of which a rank reads and writes only what it computes; dvalues of other heads are 0. dtable and dvalues
-   are this rank's share: their sum over ranks is the gradient. dropout ids are the context's; key_bias, dlse and bf16 are
-   refused. */
+   of the map], of which a rank reads only what it computes; dvalues of other heads and of unseen pairs are 0. dtable and
+   dvalues are this rank's share: their sum over ranks is the gradient. Which gradients are given may differ from rank to
+   rank: others' dk and dv are made all the same. dropout ids are the context's; key_bias, dlse and bf16 are refused. */
 MG_ATTN_API int64_t mg_attn_context_workspace_bytes(const mg_attn_context *context, const mg_attn_call *call,
                                                     int backward);
 MG_ATTN_API int mg_attn_context_forward(const mg_attn_context *context, const mg_attn_call *call);
 MG_ATTN_API int mg_attn_context_backward(const mg_attn_context *context, const mg_attn_call *call);
 
 typedef struct mg_attn_context_info {
-    int64_t seen_pairs;                    /* of the pairs this rank computes, by head; -1 for STREAM */
+    int64_t seen_pairs;                    /* in the rank's rows of its map; -1 for STREAM */
     int64_t forward_bytes, backward_bytes; /* this rank sends per call, by the formula above, for `heads` heads of `dim` */
     int64_t halo_rows;                     /* HALO: rows fetched; else 0 */
-    int64_t plan_bytes;
+    int64_t plan_bytes;                    /* allocated by the context, its plans included */
 } mg_attn_context_info;
 MG_ATTN_API void mg_attn_context_describe(mg_attn_context_info *info, const mg_attn_context *context, int32_t dim);
 
