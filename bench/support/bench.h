@@ -15,10 +15,11 @@ double bench_time(int threads);
 /* Limits of the machine on this many threads together: the best of several probes of at least 50 ms each. */
 typedef struct bench_limits {
     double flops;        /* fp32 multiply-adds, two flops each, per second */
-    double exponentials; /* fp32, to 2e-7, per second */
+    double exponentials; /* fp32, to 2e-7, per second: the best of several codings, and at least flops * 16.5 / 222 */
     double bytes;        /* read from 256 MB, per second */
 } bench_limits;
 bench_limits bench_probe(int threads);
+double bench_flops(int threads, double seconds); /* flops per second by multiply-adds, over about this time */
 
 /* The least seconds the work can take: products and exponentials share the cores, and both overlap with memory. */
 double bench_bound(const bench_limits *limits, double flops, double exponentials, double bytes);

@@ -54,28 +54,49 @@ static inline float sum(vec x)
     return total;
 }
 
-/* 2^y for y <= 0, by a polynomial of degree 5 in the fraction; 2e-7. */
-static inline vec power_of_two(vec y)
+/* 2^f for f in [-1/2, 1/2], by a polynomial of degree 5; 2e-7. */
+static inline vec power_of_fraction(vec f)
 {
-#ifdef __AVX512F__
-    vec whole = (vec)_mm512_roundscale_ps((__m512)y, 0);
-#else
-    y = larger(y, all(-126));
-    vec whole = (y + 12582912.f) - 12582912.f;
-#endif
-    vec f = y - whole;
     vec p = all(1.327647217e-3f);
     p = p * f + 9.675541331e-3f;
     p = p * f + 5.550713273e-2f;
     p = p * f + 2.402211972e-1f;
     p = p * f + 6.931469671e-1f;
-    p = p * f + 1.000000072f;
-#ifdef __AVX512F__
-    return (vec)_mm512_scalef_ps((__m512)p, (__m512)whole);
-#else
-    return (vec)((ivec)p + (__builtin_convertvector(whole, ivec) << 23));
-#endif
+    return p * f + 1.000000072f;
 }
+
+/* 2^y for y in [-126, 0]. Which of three ways is fast depends on the processor: rounding by a large number added and
+ * integers added to the exponent, or the instructions that AVX-512 has for both. */
+static inline vec power_by_integers(vec y)
+{
+    vec shifted = y + 12582912.f;
+    return (vec)((ivec)power_of_fraction(y - (shifted - 12582912.f)) + ((ivec)shifted << 23));
+}
+
+#ifdef __AVX512F__
+static inline vec power_by_rounding(vec y)
+{
+    vec whole = (vec)_mm512_roundscale_ps((__m512)y, 0);
+    return (vec)_mm512_scalef_ps((__m512)power_of_fraction(y - whole), (__m512)whole);
+}
+/* f = y - floor(y) in [0, 1), and another polynomial. */
+static inline vec power_by_reducing(vec y)
+{
+    vec f = (vec)_mm512_reduce_ps((__m512)y, 1);
+    vec p = all(1.877576700e-3f);
+    p = p * f + 8.989340024e-3f;
+    p = p * f + 5.582631812e-2f;
+    p = p * f + 2.401536170e-1f;
+    p = p * f + 6.931530732e-1f;
+    p = p * f + 9.999999251e-1f;
+    return (vec)_mm512_scalef_ps((__m512)p, (__m512)y);
+}
+static inline vec power_of_two(vec y) { return power_by_reducing(y); }
+#else
+#define power_by_rounding power_by_integers
+#define power_by_reducing power_by_integers
+static inline vec power_of_two(vec y) { return power_by_integers(larger(y, all(-126))); }
+#endif
 
 static inline vec exponential(vec x) { return power_of_two(x * 1.442695041f); }
 
@@ -113,24 +134,27 @@ static float multiply_adds(int64_t rounds, int64_t *count)
     return sum(total);
 }
 
-static float exponentials(int64_t rounds, int64_t *count)
-{
-    vec x = all(-1.5f), total = all(0);
-    for (int64_t r = 0; r < rounds; r++) {
-        KEEP(x);
 #define COPY(c)                                                                                                        \
     vec y##c = x;                                                                                                      \
     KEEP(y##c);
-#define EXPONENTIAL(c) y##c = power_of_two(y##c);
 #define USE(c) KEEP(y##c);
-        TWELVE(COPY)
-        TWELVE(EXPONENTIAL)
-        TWELVE(USE)
-        total += y0;
+#define EXPONENTIALS(name, power)                                                                                      \
+    static float name(int64_t rounds, int64_t *count)                                                                  \
+    {                                                                                                                  \
+        vec x = all(-1.5f);                                                                                            \
+        for (int64_t r = 0; r < rounds; r++) {                                                                         \
+            KEEP(x);                                                                                                   \
+            TWELVE(COPY)                                                                                               \
+            y0 = power(y0), y1 = power(y1), y2 = power(y2), y3 = power(y3), y4 = power(y4), y5 = power(y5);            \
+            y6 = power(y6), y7 = power(y7), y8 = power(y8), y9 = power(y9), y10 = power(y10), y11 = power(y11);        \
+            TWELVE(USE)                                                                                                \
+        }                                                                                                              \
+        *count = rounds * 12 * WIDTH;                                                                                  \
+        return sum(x);                                                                                                 \
     }
-    *count = rounds * 12 * WIDTH;
-    return sum(total);
-}
+EXPONENTIALS(exponentials_by_integers, power_by_integers)
+EXPONENTIALS(exponentials_by_rounding, power_by_rounding)
+EXPONENTIALS(exponentials_by_reducing, power_by_reducing)
 
 static uint64_t read_words(const uint64_t *words, int64_t count)
 {
@@ -250,7 +274,7 @@ static void add(float *to, const float *from, float factor, int32_t n)
 extern const passes NAME(MG_ISA);
 const passes NAME(MG_ISA) = {
     .multiply_adds = multiply_adds,
-    .exponentials = exponentials,
+    .exponentials = {exponentials_by_integers, exponentials_by_rounding, exponentials_by_reducing},
     .read = read_words,
     .bias = bias,
     .softmax = softmax,

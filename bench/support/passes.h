@@ -3,10 +3,11 @@
 #define BENCH_SUPPORT_PASSES_H
 #include <stdint.h>
 
+enum { EXPONENTIALS_OF = 3 };
 typedef struct passes {
     /* Probes: `rounds` rounds; return what they computed. *count: multiply-adds, or exponentials, done. */
     float (*multiply_adds)(int64_t rounds, int64_t *count);
-    float (*exponentials)(int64_t rounds, int64_t *count);
+    float (*exponentials[EXPONENTIALS_OF])(int64_t rounds, int64_t *count); /* in several codings */
     uint64_t (*read)(const uint64_t *words, int64_t count);
     /* Rows of n floats. */
     void (*bias)(float *s, const uint8_t *codes, const float *table, int64_t n); /* s = table[codes] */

@@ -18,12 +18,16 @@ static double clock_seconds(clockid_t clock)
 double bench_seconds(void) { return clock_seconds(CLOCK_MONOTONIC); }
 double bench_time(int threads) { return clock_seconds(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC); }
 
+/* The least exponentials that a bound allows for a flop: those of a processor whose exponential is fast (Zen 5, 16.5
+ * G/s at 222 GF/s), so that a slow one here does not flatter fractions of the bound. */
+#define LEAST_EXPONENTIALS (16.5 / 222)
+
 enum { READ_BYTES = 256 << 20, PROBES = 7, LEAST_MS = 50 };
 
 typedef struct probe {
     const passes *passes;
-    const uint64_t *words; /* [READ_BYTES / 8] */
-    int what;              /* 0 multiply-adds, 1 exponentials, 2 bytes */
+    const uint64_t *words;                            /* [READ_BYTES / 8] */
+    enum { MULTIPLY_ADDS, BYTES, EXPONENTIALS } what; /* EXPONENTIALS + n: coding n */
     int threads;
 } probe;
 
@@ -31,10 +35,10 @@ typedef struct probe {
 static double share(const probe *p, int64_t rounds, int thread, double *computed)
 {
     int64_t count = 0;
-    if (p->what == 0)
+    if (p->what == MULTIPLY_ADDS)
         *computed = p->passes->multiply_adds(rounds, &count);
-    else if (p->what == 1)
-        *computed = p->passes->exponentials(rounds, &count);
+    else if (p->what >= EXPONENTIALS)
+        *computed = p->passes->exponentials[p->what - EXPONENTIALS](rounds, &count);
     else {
         int64_t words = READ_BYTES / 8 / p->threads;
         uint64_t any = 0;
@@ -78,15 +82,29 @@ bench_limits bench_probe(int threads)
 {
     uint64_t *words = aligned_alloc(4096, READ_BYTES);
     memset(words, 1, READ_BYTES);
-    probe p = {bench_passes(), words, 0, threads};
+    probe p = {bench_passes(), words, MULTIPLY_ADDS, threads};
     bench_limits limits;
     limits.flops = 2 * best(&p);
-    p.what = 1;
-    limits.exponentials = best(&p);
-    p.what = 2;
+    limits.exponentials = limits.flops * LEAST_EXPONENTIALS;
+    for (int coding = 0; coding < EXPONENTIALS_OF; coding++) {
+        p.what = EXPONENTIALS + coding;
+        const double now = best(&p);
+        limits.exponentials = now > limits.exponentials ? now : limits.exponentials;
+    }
+    p.what = BYTES;
     limits.bytes = best(&p);
     free(words);
     return limits;
+}
+
+double bench_flops(int threads, double seconds)
+{
+    enum { ROUNDS = 1 << 17 }; /* about a millisecond */
+    const probe p = {bench_passes(), NULL, MULTIPLY_ADDS, threads};
+    double took, count = 0, begin = bench_seconds(), all = 0;
+    for (; all < seconds; all = bench_seconds() - begin)
+        count += rate(&p, ROUNDS, &took) * took;
+    return 2 * count / all;
 }
 
 double bench_bound(const bench_limits *limits, double flops, double exponentials, double bytes)

@@ -3,6 +3,7 @@
 #include "call.h"
 #include "library.h"
 #include "parallel.h"
+#include "quads.h"
 
 #include <math.h>
 #include <string.h>
@@ -193,22 +194,37 @@ static void add_pairs(const row_task *r)
                 add_query_pairs(r, i, head);
 }
 
+/* Four lanes of out, divided by their sums, to rows; 0 where nothing was seen. */
+static void divide_four(float rows[4][MG_ATTN_MAX_DIM + 4], const float *out, const float *sum, int32_t dim)
+{
+    quad inverse;
+    for (int i = 0; i < 4; i++)
+        inverse[i] = sum[i] == 0 ? 0 : 1 / sum[i];
+    for (int32_t d = 0; d < dim; d += 4) {
+        quad x[4];
+        for (int i = 0; i < 4; i++)
+            x[i] = (d + i < dim ? load_quad(out + (d + i) * TILE) : (quad){0}) * inverse;
+        transpose_quads(x);
+        for (int i = 0; i < 4; i++)
+            store_quad(rows[i] + d, x[i]);
+    }
+}
+
 static void end_row(const row_task *r)
 {
     const call_state *s = r->s;
     const int bf16 = s->call.type == MG_ATTN_BF16 && !s->call.out_fp32;
-    float row[MG_ATTN_MAX_DIM];
+    float rows[4][MG_ATTN_MAX_DIM + 4];
     for (int32_t head = r->head_begin; head < r->head_end; head++) {
-        const float *softmax = softmax_lanes(r, head), *out = out_lanes(r, head);
-        for (int i = 0; i < r->queries; i++) {
-            const float sum = softmax[2 * TILE + i], inverse = sum == 0 ? 0 : 1 / sum;
-            for (int32_t d = 0; d < s->call.value_dim; d++)
-                row[d] = out[d * TILE + i] * inverse;
-            mg_attn_store_row(&s->call.out, row, bf16, r->row * TILE + i, head, s->call.value_dim);
-            if (s->call.lse)
-                s->call.lse[head * s->plan->queries + r->row * TILE + i] =
-                    sum == 0 ? -INFINITY : softmax[i] + logf(sum);
+        const float *softmax = softmax_lanes(r, head), *sum = softmax + 2 * TILE, *out = out_lanes(r, head);
+        float *lse = s->call.lse ? s->call.lse + head * s->plan->queries + r->row * TILE : NULL;
+        for (int i = 0; i < r->queries; i += 4) {
+            divide_four(rows, out + i, sum + i, s->call.value_dim);
+            for (int j = i; j < i + 4 && j < r->queries; j++)
+                mg_attn_store_row(&s->call.out, rows[j - i], bf16, r->row * TILE + j, head, s->call.value_dim);
         }
+        for (int i = 0; lse && i < r->queries; i++)
+            lse[i] = sum[i] == 0 ? -INFINITY : softmax[i] + logf(sum[i]);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "call.h"
 #include "numbers.h"
 #include "parallel.h"
+#include "quads.h"
 
 #include <string.h>
 
@@ -40,39 +41,58 @@ void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int
         out[d] = to_bf16(row[d]);
 }
 
-/* 0, or NaN where an element is not finite. */
-static float finite_sum(const float *row, int32_t dim)
+/* Not 0 where an element is not finite. */
+static int32_t not_finite(const float *row, int32_t dim)
 {
-    float sum = 0;
-    for (int32_t d = 0; d < dim; d++)
-        sum += row[d] * 0;
-    return sum;
+    int32_t bad = 0;
+    for (int32_t d = 0; d < dim; d++) {
+        int32_t bits;
+        memcpy(&bits, row + d, sizeof bits);
+        bad |= (bits & 0x7fffffff) > 0x7f7fffff;
+    }
+    return bad;
 }
 
-/* Where element d of token i of a tile goes: [2][dim][32] in lanes, or [8][dim][8] in blocks. */
-static void put_row(float *out, const float *row, int i, int32_t dim, int32_t dim1, int blocks)
+/* Tokens are turned eight at a time. */
+enum { EIGHT = 8, ROOM = MG_ATTN_MAX_DIM + 8 };
+typedef float eight[EIGHT][ROOM];
+
+/* Element d of the eight goes to out + d * step. */
+static void put_eight(float *out, int64_t step, const eight rows, int32_t dim)
 {
-    const int64_t first = blocks ? (int64_t)(i / BLOCK) * dim1 * BLOCK + i % BLOCK : half_lane(i, dim1),
-                  step = blocks ? BLOCK : HALF;
-    for (int32_t d = 0; d < dim; d++)
-        out[first + d * step] = row[d];
+    for (int32_t d = 0; d < dim; d += 4)
+        for (int half = 0; half < EIGHT; half += 4) {
+            quad x[4];
+            for (int i = 0; i < 4; i++)
+                x[i] = load_quad(rows[half + i] + d);
+            transpose_quads(x);
+            for (int i = 0; i < 4 && d + i < dim; i++)
+                store_quad(out + (d + i) * step + half, x[i]);
+        }
 }
 
 int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count,
                        int32_t head, int32_t dim, float scale)
 {
-    float row[MG_ATTN_MAX_DIM], finite = 0;
+    eight rows;
+    int32_t bad = 0;
     if (count < TILE)
         memset(out, 0, (size_t)dim * TILE * sizeof *out);
-    for (int i = 0; i < count; i++) {
-        mg_attn_load_row(row, from, type, token + i, head, dim);
-        for (int32_t d = 0; d < dim; d++)
-            row[d] *= scale;
-        finite += finite_sum(row, dim);
-        for (int32_t d = 0; d < dim; d++)
-            out[d * TILE + i] = row[d];
+    for (int i = 0; i < count; i += EIGHT) {
+        for (int j = 0; j < EIGHT; j++) {
+            float *row = rows[j];
+            if (i + j >= count) {
+                memset(row, 0, (size_t)dim * sizeof *row);
+                continue;
+            }
+            mg_attn_load_row(row, from, type, token + i + j, head, dim);
+            for (int32_t d = 0; d < dim; d++)
+                row[d] *= scale;
+            bad |= not_finite(row, dim);
+        }
+        put_eight(out + i, TILE, (const float(*)[ROOM])rows, dim);
     }
-    return finite == 0;
+    return !bad;
 }
 
 /* One side being packed. */
@@ -86,13 +106,13 @@ typedef struct packing {
     int blocks;
 } packing;
 
-/* Token i of a tile, whose first token is `token`; part 0 or 1. */
-static float pack_token(const packing *p, int part, int64_t unit, int64_t token, int i, int32_t head, int skip)
+/* Token i of a tile, whose first token is `token`, to a row; part 0 or 1. Returns whether an element is not finite. */
+static int32_t load_token(float row[ROOM], const packing *p, int part, int64_t unit, int64_t token, int i, int32_t head,
+                          int skip)
 {
     const call_state *s = p->s;
     const int32_t dim = part ? s->call.value_dim : s->call.dim, dim1 = part ? dim : s->dim1;
     const int32_t row_length = part ? s->value_row : s->row;
-    float row[MG_ATTN_MAX_DIM + 8];
     for (int32_t d = skip ? 0 : dim; d < row_length; d++)
         row[d] = 0;
     if (!skip) {
@@ -103,22 +123,27 @@ static float pack_token(const packing *p, int part, int64_t unit, int64_t token,
     }
     if (p->side->rows[part])
         memcpy(p->side->rows[part] + (unit * TILE + i) * row_length, row, (size_t)row_length * sizeof *row);
-    if (!p->side->tiled[part])
-        return finite_sum(row, dim);
     if (dim1 > dim)
         row[dim] = p->side == &s->queries ? 1
                    : s->call.key_bias     ? s->call.key_bias[head * s->plan->keys + token + i]
                                           : 0;
-    put_row(p->side->tiled[part] + unit * dim1 * TILE, row, i, dim1, dim1, p->blocks);
-    return finite_sum(row, dim);
+    return not_finite(row, dim);
 }
 
-static void zero_rest(const packing *p, int part, int64_t unit, int count)
+/* The row of a token that is not there: a bias element of 0 would meet a key bias of -inf. */
+static void load_nothing(float row[ROOM], const packing *p, int part)
 {
     const call_state *s = p->s;
-    const int32_t dim1 = part ? s->call.value_dim : s->dim1, row_length = part ? s->value_row : s->row;
-    if (p->side->tiled[part])
-        memset(p->side->tiled[part] + unit * dim1 * TILE, 0, (size_t)dim1 * TILE * sizeof(float));
+    memset(row, 0, ROOM * sizeof *row);
+    if (!part && s->has_bias_element && p->side == &s->queries)
+        row[s->call.dim] = 1;
+}
+
+/* The rows of tokens that are not there. */
+static void zero_rows(const packing *p, int part, int64_t unit, int count)
+{
+    const call_state *s = p->s;
+    const int32_t row_length = part ? s->value_row : s->row;
     if (p->side->rows[part])
         memset(p->side->rows[part] + (unit * TILE + count) * row_length, 0,
                (size_t)(TILE - count) * (size_t)row_length * sizeof(float));
@@ -154,21 +179,33 @@ static void pack_head(const packing *p, int64_t tile, int32_t head)
     const int64_t unit = head * p->side->tiles + tile, token = tile * TILE;
     const int count = (int)smaller_of(TILE, p->tokens - token), of_queries = p->side == &s->queries;
     float finite = 0;
-    for (int part = 0; part < 2 && count < TILE; part++)
-        zero_rest(p, part, unit, count);
+    int32_t bad = 0;
+    eight rows[2];
     for (int i = count; i < TILE && of_queries; i++) {
-        if (s->has_bias_element && p->side->tiled[0]) /* 0 would meet a key bias of -inf */
-            put_row(p->side->tiled[0] + unit * s->dim1 * TILE + s->call.dim * BLOCK, (const float[]){1}, i, 1, s->dim1,
-                    1);
         s->lse[unit * TILE + i] = __builtin_inff();
         s->delta[unit * TILE + i] = 0;
     }
-    for (int i = 0; i < count; i++) {
-        const int skip = of_queries && pack_statistics(s, unit, token, i, head, &finite);
-        for (int part = 0; part < 2; part++)
-            finite += pack_token(p, part, unit, token, i, head, skip);
+    for (int i = 0; i < TILE; i += EIGHT) {
+        for (int j = i; j < i + EIGHT; j++) {
+            const int there = j < count;
+            const int skip = there && of_queries && pack_statistics(s, unit, token, j, head, &finite);
+            for (int part = 0; part < 2; part++)
+                if (there)
+                    bad |= load_token(rows[part][j - i], p, part, unit, token, j, head, skip);
+                else
+                    load_nothing(rows[part][j - i], p, part);
+        }
+        for (int part = 0; part < 2; part++) {
+            const int32_t dim1 = part ? s->call.value_dim : s->dim1;
+            float *tiled = p->side->tiled[part];
+            if (tiled)
+                put_eight(tiled + unit * dim1 * TILE + (p->blocks ? (int64_t)i * dim1 : half_lane(i, dim1)),
+                          p->blocks ? BLOCK : HALF, (const float(*)[ROOM])rows[part], dim1);
+        }
     }
-    p->side->bad[unit] = !(finite == 0);
+    for (int part = 0; part < 2 && count < TILE; part++)
+        zero_rows(p, part, unit, count);
+    p->side->bad[unit] = bad || !(finite == 0);
 }
 
 /* All heads of a tile together: they share the tensor's cache lines. */

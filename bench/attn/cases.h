@@ -1,0 +1,257 @@
+// What is measured: a layer, libattn on it, and the cases with their baselines.
+#ifndef BENCH_ATTN_CASES_H
+#define BENCH_ATTN_CASES_H
+#include "support/bench.h"
+#include <megagraph/attn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+extern int threads; // of all cases and probes
+extern bench_limits limits;
+
+constexpr int32_t codes = 16;
+
+inline void require(int status)
+{
+    if (status) {
+        std::fprintf(stderr, "attention: %s\n", mg_attn_last_error());
+        std::exit(1);
+    }
+}
+
+inline float random_float(uint64_t index)
+{
+    uint64_t z = index * 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 31) * 0xbf58476d1ce4e5b9u;
+    return (float)(z >> 40) * 0x1p-23f - 1;
+}
+
+inline std::vector<float> random_floats(int64_t count, uint64_t seed)
+{
+    std::vector<float> values(count);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = random_float(seed * 1000003 + i);
+    return values;
+}
+
+struct free_memory {
+    void operator()(void *block) const { std::free(block); }
+};
+
+// Tensors of one layer, and the table.
+struct layer {
+    int64_t tokens;
+    int32_t heads, dim;
+    std::vector<float> q, k, v, dout, table, out, lse, dq, dk, dv, dtable;
+
+    layer(int64_t n, int32_t h, int32_t d)
+        : tokens(n), heads(h), dim(d), q(random_floats(n * h * d, 1)), k(random_floats(n * h * d, 2)),
+          v(random_floats(n * h * d, 3)), dout(random_floats(n * h * d, 4)), table(random_floats(h * codes, 5)),
+          out(n * h * d), lse(h * n), dq(n * h * d), dk(n * h * d), dv(n * h * d), dtable(h * codes)
+    {
+    }
+    float scale() const { return 1 / std::sqrt((float)dim); }
+};
+
+inline std::vector<uint16_t> to_bf16(const std::vector<float> &x)
+{
+    std::vector<uint16_t> y(x.size());
+    for (size_t i = 0; i < x.size(); i++) {
+        uint32_t bits;
+        std::memcpy(&bits, &x[i], sizeof bits);
+        y[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    return y;
+}
+
+// libattn on a layer.
+struct fused {
+    layer &of;
+    mg_attn_plan *plan = nullptr;
+    mg_attn_call call = {};
+    std::unique_ptr<void, free_memory> workspace;
+    std::vector<uint16_t> half[8]; // of a call in bf16
+
+    fused(layer &l, const mg_attn_map &map, mg_attn_type type = MG_ATTN_FP32) : of(l)
+    {
+        require(mg_attn_plan_create(&plan, &map));
+        auto tensor = [&](std::vector<float> &x) { return mg_attn_tensor{x.data(), (int64_t)l.heads * l.dim, l.dim}; };
+        call.heads = l.heads;
+        call.dim = l.dim;
+        call.scale = l.scale();
+        call.threads = threads;
+        call.q = tensor(l.q);
+        call.k = tensor(l.k);
+        call.v = tensor(l.v);
+        call.out = tensor(l.out);
+        call.dout = tensor(l.dout);
+        call.dq = tensor(l.dq);
+        call.dk = tensor(l.dk);
+        call.dv = tensor(l.dv);
+        call.table = l.table.data();
+        call.lse = l.lse.data();
+        call.dtable = l.dtable.data();
+        if (type == MG_ATTN_BF16) {
+            call.type = type;
+            mg_attn_tensor *all[8] = {&call.q, &call.k, &call.v, &call.dout, &call.out, &call.dq, &call.dk, &call.dv};
+            std::vector<float> *from[8] = {&l.q, &l.k, &l.v, &l.dout, &l.out, &l.dq, &l.dk, &l.dv};
+            for (int i = 0; i < 8; i++) {
+                half[i] = to_bf16(*from[i]);
+                all[i]->data = half[i].data();
+            }
+        }
+        int64_t bytes = std::max(mg_attn_workspace_bytes(plan, &call, 0), mg_attn_workspace_bytes(plan, &call, 1));
+        workspace.reset(std::aligned_alloc(64, (bytes / 64 + 1) * 64));
+        call.workspace = workspace.get();
+        forward(); // so that backward alone can be timed
+    }
+    ~fused() { mg_attn_plan_destroy(plan); }
+    void forward() { require(mg_attn_forward(plan, &call)); }
+    void backward() { require(mg_attn_backward(plan, &call)); }
+};
+
+// Codes of all pairs that look like distances: low around the diagonal, the highest far from it.
+inline std::vector<uint8_t> dense_codes(int64_t n)
+{
+    std::vector<uint8_t> map(n * n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            uint64_t x = (uint64_t)(i * n + j) * 0x9e3779b97f4a7c15u >> 40;
+            map[i * n + j] = (uint8_t)std::min<uint64_t>(3 + std::abs(i - j) / 300 + x % 4, codes - 1);
+        }
+    return map;
+}
+
+inline mg_attn_map describe_dense(int64_t n, const std::vector<uint8_t> &map)
+{
+    mg_attn_map m = {};
+    m.kind = MG_ATTN_DENSE;
+    m.queries = m.keys = n;
+    m.codes = codes;
+    m.dense = map.data();
+    m.dense_stride = n;
+    return m;
+}
+
+struct dense_case {
+    layer l;
+    std::vector<uint8_t> map;
+    fused ours;
+    std::vector<float> p, ds;
+    bench_unfused theirs;
+
+    dense_case(int64_t n, int32_t heads, int32_t dim)
+        : l(n, heads, dim), map(dense_codes(n)), ours(l, describe_dense(n, map)), p(heads * n * n), ds(threads * n * n)
+    {
+        theirs = {n,           heads,           dim,        codes,         l.scale(),    map.data(),  l.table.data(),
+                  l.q.data(),  l.k.data(),      l.v.data(), l.dout.data(), l.out.data(), l.dq.data(), l.dk.data(),
+                  l.dv.data(), l.dtable.data(), p.data(),   ds.data()};
+        bench_unfused_forward(&theirs, threads);
+    }
+    double scores() const { return (double)l.tokens * l.tokens * l.heads; }
+    double code_bytes() const { return (double)l.tokens * l.tokens; }
+};
+
+// Near pairs alone, `degree` of them around each node and some far away, as ordered graphs have.
+struct near_case {
+    layer l;
+    std::vector<int64_t> starts, transposed_starts, transposed_edges;
+    std::vector<int32_t> columns, transposed_rows;
+    std::vector<uint8_t> edge_codes;
+    std::vector<float> p, ds, partials;
+    std::unique_ptr<fused> ours;
+    bench_edges theirs;
+
+    near_case(int64_t n, int32_t heads, int32_t dim, int degree) : l(n, heads, dim), starts{0}
+    {
+        for (int64_t i = 0; i < n; i++) {
+            std::vector<int32_t> row;
+            for (int e = 0; e < degree; e++) {
+                float x = random_float(i * degree + e);
+                int64_t j = e % 8 ? i + (int64_t)(x * degree * 2) : (int64_t)((x + 1) / 2 * (float)n);
+                row.push_back((int32_t)std::clamp<int64_t>(j, 0, n - 1));
+            }
+            std::sort(row.begin(), row.end());
+            row.erase(std::unique(row.begin(), row.end()), row.end());
+            columns.insert(columns.end(), row.begin(), row.end());
+            starts.push_back((int64_t)columns.size());
+        }
+        int64_t edges = starts[n];
+        edge_codes.resize(edges);
+        for (int64_t e = 0; e < edges; e++)
+            edge_codes[e] = (uint8_t)(e * 7 % 4);
+        transposed_starts.resize(n + 1);
+        transposed_rows.resize(edges);
+        transposed_edges.resize(edges);
+        bench_edges_transpose(transposed_starts.data(), transposed_rows.data(), transposed_edges.data(), n,
+                              starts.data(), columns.data());
+        p.resize(edges * heads);
+        ds.resize(edges * heads);
+        partials.resize(threads * heads * codes);
+        mg_attn_map m = {};
+        m.kind = MG_ATTN_NEAR;
+        m.queries = m.keys = n;
+        m.codes = codes;
+        m.far_code = codes - 1;
+        m.mask_far = 1;
+        m.near_starts = starts.data();
+        m.near_columns = columns.data();
+        m.near_codes = edge_codes.data();
+        ours = std::make_unique<fused>(l, m);
+        theirs = {n,
+                  edges,
+                  heads,
+                  dim,
+                  codes,
+                  l.scale(),
+                  starts.data(),
+                  columns.data(),
+                  edge_codes.data(),
+                  transposed_starts.data(),
+                  transposed_rows.data(),
+                  transposed_edges.data(),
+                  l.table.data(),
+                  l.q.data(),
+                  l.k.data(),
+                  l.v.data(),
+                  l.dout.data(),
+                  l.out.data(),
+                  l.dq.data(),
+                  l.dk.data(),
+                  l.dv.data(),
+                  l.dtable.data(),
+                  p.data(),
+                  ds.data(),
+                  partials.data()};
+        bench_edges_forward(&theirs, threads);
+    }
+    double scores() const { return (double)starts.back() * l.heads; }
+    double code_bytes() const { return 5. * (double)starts.back(); }
+};
+
+inline double median(std::vector<double> x)
+{
+    std::nth_element(x.begin(), x.begin() + x.size() / 2, x.end());
+    return x[x.size() / 2];
+}
+
+template <class Work> double timed(const Work &work)
+{
+    double before = bench_time(threads);
+    work();
+    return bench_time(threads) - before;
+}
+
+// roofline.cpp
+int roofline(int64_t tokens, bool backward);
+int scaling();
+
+#endif
