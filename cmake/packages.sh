@@ -1,6 +1,6 @@
 # Sourced by apps/quickstart.sh and tests/run.sh: installs Debian or Ubuntu packages, asking nothing.
 
-packages_build="gcc libc6-dev cmake ninja-build pkg-config libmetis-dev libzip-dev zlib1g-dev libarpack2-dev libdnnl-dev libyaml-dev libjansson-dev"
+packages_build="gcc libc6-dev cmake ninja-build pkg-config libmetis-dev libzip-dev zlib1g-dev libarpack2-dev libdnnl-dev libyaml-dev libjansson-dev libopenmpi-dev openmpi-bin"
 packages_test="g++ clang libcmocka-dev libbenchmark-dev"
 
 # say <text>: one line of progress, with the minutes and seconds since the script began.

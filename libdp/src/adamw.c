@@ -37,18 +37,19 @@ static int check_step(const mg_dp_adamw *adamw, int64_t count, int64_t step)
         return fail(-EINVAL, "adamw: step %lld; steps count from 1", (long long)step);
     if (!(adamw->beta1 >= 0 && adamw->beta1 < 1 && adamw->beta2 >= 0 && adamw->beta2 < 1))
         return fail(-EINVAL, "adamw: beta1 %g, beta2 %g; both lie in [0, 1)", adamw->beta1, adamw->beta2);
-    if (!(adamw->rate >= 0 && adamw->epsilon >= 0 && adamw->weight_decay >= 0) || isinf(adamw->rate))
-        return fail(-EINVAL, "adamw: rate %g, epsilon %g, weight decay %g; none is negative, NaN or infinite",
-                    adamw->rate, adamw->epsilon, adamw->weight_decay);
+    if (!(adamw->rate >= 0 && adamw->epsilon >= 0 && adamw->weight_decay >= 0 && adamw->l2 >= 0) || isinf(adamw->rate))
+        return fail(-EINVAL, "adamw: rate %g, epsilon %g, weight decay %g, l2 %g; none is negative, NaN or infinite",
+                    adamw->rate, adamw->epsilon, adamw->weight_decay, adamw->l2);
     return check_ranges(adamw, count);
 }
 
 static void update(float *restrict parameters, float *restrict first, float *restrict second,
-                   const float *restrict gradients, int64_t count, const step_numbers *numbers, float decay)
+                   const float *restrict gradients, int64_t count, const step_numbers *numbers, float decay,
+                   float l2)
 {
     const step_numbers n = *numbers;
     for (int64_t i = 0; i < count; i++) {
-        float gradient = gradients[i] * n.gradient_scale;
+        float gradient = gradients[i] * n.gradient_scale + l2 * parameters[i];
         float m = first[i] = n.beta1 * first[i] + (1 - n.beta1) * gradient;
         float v = second[i] = n.beta2 * second[i] + (1 - n.beta2) * gradient * gradient;
         float direction = m * n.first_correction / (sqrtf(v * n.second_correction) + n.epsilon);
@@ -77,16 +78,18 @@ static void update_chunk(float *parameters, float *first, float *second, const f
     int64_t range = range_after(adamw, begin);
     while (begin < end) {
         int64_t piece_end = end;
-        float decay = adamw->weight_decay;
+        float decay = adamw->weight_decay, l2 = adamw->l2;
         if (range < adamw->no_decay_count) {
             mg_dp_range next = adamw->no_decay[range];
             int inside = next.begin <= begin;
             int64_t border = inside ? next.end : next.begin;
             piece_end = border < end ? border : end;
             decay = inside ? 0 : decay;
+            l2 = inside ? 0 : l2;
             range += inside;
         }
-        update(parameters + begin, first + begin, second + begin, gradients + begin, piece_end - begin, numbers, decay);
+        update(parameters + begin, first + begin, second + begin, gradients + begin, piece_end - begin, numbers, decay,
+               l2);
         begin = piece_end;
     }
 }

@@ -17,24 +17,6 @@ int mg_dp_check_options(const mg_comm_options *options)
     return 0;
 }
 
-static void close_end(endpoint *end)
-{
-    mg_dp_surrender(end, NULL);
-    end->backend->close(end);
-    while (end->active) { /* never waited for */
-        mg_comm_request *request = end->active;
-        mg_dp_cancel(end, &request);
-    }
-    while (end->spare) {
-        mg_comm_request *request = end->spare;
-        end->spare = request->next;
-        release(request);
-    }
-    release(end->batch);
-    release(end->slices);
-    release(end->scratch);
-}
-
 /* A group of `size` ranks, whose list is to be filled. */
 static mg_comm *make_group(endpoint *end, int size, int context)
 {
@@ -85,11 +67,30 @@ int mg_dp_open(mg_comm **out, endpoint *end, const mg_comm_options *options)
     return 0;
 }
 
-void mg_dp_close(mg_comm *comm)
+void mg_dp_forget(mg_comm *comm)
 {
-    close_end(comm->end);
+    endpoint *end = comm->end;
+    while (end->active) { /* never waited for */
+        mg_comm_request *request = end->active;
+        mg_dp_cancel(end, &request);
+    }
+    while (end->spare) {
+        mg_comm_request *request = end->spare;
+        end->spare = request->next;
+        release(request);
+    }
+    release(end->batch);
+    release(end->slices);
+    release(end->scratch);
     release(comm->ranks);
     release(comm);
+}
+
+void mg_dp_close(mg_comm *comm)
+{
+    endpoint *end = comm->end;
+    mg_dp_forget(comm);
+    end->backend->close(end); /* may free it */
 }
 
 static int above_one(const char *variable)

@@ -105,7 +105,8 @@ typedef enum comm_kind {
 
 /* comm.c: the endpoint's backend, state, rank, ranks and contexts are set; on failure nothing stays allocated. */
 int mg_dp_open(mg_comm **out, endpoint *end, const mg_comm_options *options);
-void mg_dp_close(mg_comm *comm); /* the whole job's, its endpoint's fields included; not the endpoint itself */
+void mg_dp_close(mg_comm *comm);  /* the whole job's: what open made, then the backend's close */
+void mg_dp_forget(mg_comm *comm); /* what open made */
 int mg_dp_check_options(const mg_comm_options *options);
 
 /* message.c: the peer is a rank of the group. */
@@ -113,7 +114,8 @@ int mg_dp_start(mg_comm *comm, mg_comm_request **out, int sending, int peer, uin
 void mg_dp_cancel(endpoint *end, mg_comm_request **request);
 /* Takes back all that is under way (of one group, or of all: NULL), so that its memory is the caller's again. */
 void mg_dp_surrender(endpoint *end, const mg_comm *comm);
-int mg_dp_health(endpoint *end);
+int mg_dp_health(endpoint *end); /* of the job; where it failed, nothing of this rank stays under way */
+double mg_dp_now(void);          /* seconds, monotonic */
 
 /* collective.c: as the public ones, without checks of arguments or sequence. */
 int mg_dp_gather(mg_comm *comm, comm_kind kind, char *data, const int64_t *starts, int64_t size);

@@ -10,7 +10,7 @@
 /* Tells a header from data where the receiver expects no header. */
 static const uint64_t header_mark = 0x6d676e616d6f7265u;
 
-static double now(void)
+double mg_dp_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -263,11 +263,11 @@ static int wait_for(mg_comm_request **request)
     endpoint *end = (*request)->comm->end;
     int done = 0, status = progress(*request, &done);
     int watch = end->options.late_seconds > 0 && end->options.warn;
-    double begin = watch && !status && !done ? now() : 0;
+    double begin = watch && !status && !done ? mg_dp_now() : 0;
     for (int64_t round = 0; !status && !done; round++) {
-        double left = watch ? begin + end->options.late_seconds - now() : INFINITY;
+        double left = watch ? begin + end->options.late_seconds - mg_dp_now() : INFINITY;
         if (left <= 0) {
-            warn_late(*request, now() - begin);
+            warn_late(*request, mg_dp_now() - begin);
             watch = 0;
             left = INFINITY;
         }

@@ -40,6 +40,7 @@ static void make_gradients(float *gradients, int step)
 static const mg_dp_range ranges[] = {{0, 3}, {3, 17}, {20, 20}, {16000, 16400}, {32767, 32768}, {40000, COUNT}};
 static const mg_dp_adamw settings = {.rate = 1e-2f,
                                      .weight_decay = 0.1f,
+                                     .l2 = 0.01f,
                                      .beta1 = 0.9f,
                                      .beta2 = 0.999f,
                                      .epsilon = 1e-8f,
@@ -59,7 +60,7 @@ static void reference_step(double *p, double *m, double *v, const float *gradien
 {
     double beta1 = settings.beta1, beta2 = settings.beta2;
     for (int i = 0; i < COUNT; i++) {
-        double g = scale * gradients[i];
+        double g = scale * gradients[i] + (decays(i) ? settings.l2 * p[i] : 0);
         m[i] = beta1 * m[i] + (1 - beta1) * g;
         v[i] = beta2 * v[i] + (1 - beta2) * g * g;
         double m_hat = m[i] / (1 - pow(beta1, step)), v_hat = v[i] / (1 - pow(beta2, step));

@@ -28,11 +28,12 @@ typedef struct mg_dp_range {
     int64_t begin, end;
 } mg_dp_range;
 
-/* AdamW (Loshchilov and Hutter 2019, algorithm 2), decay decoupled: p -= rate * (m / (sqrt(v) + epsilon) + decay * p)
-   with bias-corrected m and v. Zeroes mean zero; nothing is defaulted. */
+/* AdamW (Loshchilov and Hutter 2019, algorithm 2): p -= rate * (m / (sqrt(v) + epsilon) + weight_decay * p) with
+   bias-corrected m and v of gradient + l2 * p. weight_decay is decoupled; l2 is the classic penalty l2 / 2 * p^2 inside the loss, which
+   Adam scales like any gradient, so it pulls weights that the data say little of to 0. Zeroes mean zero; nothing is defaulted. */
 typedef struct mg_dp_adamw {
-    float rate, weight_decay, beta1, beta2, epsilon;
-    const mg_dp_range *no_decay; /* [no_decay_count] ascending, disjoint: biases, norms, tables take no decay */
+    float rate, weight_decay, l2, beta1, beta2, epsilon;
+    const mg_dp_range *no_decay; /* [no_decay_count] ascending, disjoint: biases, norms, tables take neither */
     int64_t no_decay_count;
 } mg_dp_adamw;
 
