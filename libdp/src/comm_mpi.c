@@ -17,7 +17,8 @@
 
 enum { RUNNING, DONE };
 enum { ENDED, ASK, ANSWER };
-enum { SPINS = 200, YIELDS = 2000, NOTES = 64 };
+enum { NOTES = 64 };
+static const double spin_seconds = 2e-5, yield_seconds = 1e-3, nap_seconds = 5e-5;
 static const double grace_seconds = 1;    /* for messages that a rank sent before it ended */
 static const double answer_seconds = 0.1; /* a rank that waits looks for questions far more often */
 
@@ -30,7 +31,8 @@ typedef struct process {
     endpoint end;
     MPI_Comm messages, notes;
     int started_mpi;
-    int awaited;   /* the rank that this one waits for, while it waits */
+    int awaited; /* the rank that this one waits for, while it waits */
+    double rest_began;
     double *ended; /* [ranks] when the rank was known to have ended, or 0 */
     int answers, answer_of, answer;
     int heard[2];
@@ -165,19 +167,24 @@ static int test(endpoint *end, piece *p, int *done)
     return !*done && has_ended(me, p->peer) ? -ECONNRESET : 0;
 }
 
-/* Spins, then lets others have the core, then sleeps: MPI itself would spin for ever. */
+/* Spins, then lets others have the core, then sleeps: MPI itself would spin for ever. Rounds do not tell the time:
+   where ranks are more than cores, each MPI_Test gives the core away. */
 static void rest(endpoint *end, piece *p, int64_t round, double seconds)
 {
     process *me = end->state;
-    if (round < SPINS)
-        return;
+    double now = mg_dp_now();
     me->awaited = p->peer;
-    if (round % 64 == 0 || round > YIELDS)
+    if (round == 0)
+        me->rest_began = now;
+    if (now < me->rest_began + spin_seconds)
+        return;
+    int sleepy = now > me->rest_began + yield_seconds;
+    if (sleepy || round % 64 == 0)
         hear(me);
-    if (round < YIELDS)
-        sched_yield();
+    if (sleepy)
+        sleep_seconds(seconds < nap_seconds ? seconds : nap_seconds);
     else
-        sleep_seconds(seconds < 5e-5 ? seconds : 5e-5);
+        sched_yield();
 }
 
 /* MPI cannot take back a send: what is not done by now is left to it. */
@@ -247,11 +254,8 @@ static void close_end(endpoint *end)
         n->said[0] = ENDED;
         MPI_Isend(n->said, 2, MPI_INT, r, 0, me->notes, &n->request);
     }
-    for (int round = 0; !all_have_ended(me); round++) {
-        hear(me);
-        if (round > SPINS)
-            sleep_seconds(1e-4);
-    }
+    for (hear(me); !all_have_ended(me); hear(me))
+        sleep_seconds(nap_seconds);
     for (int n = 0; n < NOTES; n++)
         MPI_Wait(&me->saying[n].request, MPI_STATUS_IGNORE);
     MPI_Cancel(&me->hearing);

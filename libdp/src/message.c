@@ -248,8 +248,9 @@ static void warn_late(const mg_comm_request *request, double seconds)
                           request->peer, what);
     int last = request->peer;
     for (int hop = 0; hop < end->ranks && length > 0 && length < LINE - 64; hop++) {
-        last = end->backend->awaits(end, last);
-        if (last < 0 || last == end->rank)
+        int before = last;
+        last = end->backend->awaits(end, before);
+        if (last < 0 || last == end->rank || last == before)
             break;
         length += snprintf(line + length, sizeof line - (size_t)length, ", which waits for rank %d", last);
     }
