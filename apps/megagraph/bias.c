@@ -38,12 +38,12 @@ int mg_bias_check_packs(mg_config *config)
 }
 
 /* The storage that auto means, by the share of near pairs. */
-static mg_bias choose_by_bytes(const mg_config *config, double pairs, double all, int shares)
+static mg_bias choose_by_bytes(const mg_config *config, double pairs, double all)
 {
     int masked = config->attention.far == MG_FAR_MASK;
     if (config->model.encodings.edge_path || pairs < all / 20 || (masked && 5 * pairs < all))
         return MG_BIAS_NEAR;
-    return all / shares <= (double)dense_most ? MG_BIAS_DENSE : MG_BIAS_TILES;
+    return all <= (double)dense_most ? MG_BIAS_DENSE : MG_BIAS_TILES;
 }
 
 int mg_bias_choose(mg_bias *storage, const mg_graph *graph, const mg_config *config, int shares, int masked)
@@ -59,7 +59,7 @@ int mg_bias_choose(mg_bias *storage, const mg_graph *graph, const mg_config *con
     if (automatic || *storage == MG_BIAS_NEAR) {
         status = mg_encode_near_shares(near, graph, hops(config));
         if (!status && automatic)
-            *storage = masked ? MG_BIAS_NEAR : choose_by_bytes(config, near[hops(config)] * all, all, shares);
+            *storage = masked ? MG_BIAS_NEAR : choose_by_bytes(config, near[hops(config)] * all, all);
     }
     if (!status && *storage == MG_BIAS_NEAR)
         status = refuse_bytes(config, "the near pairs", 5 * near[hops(config)] * all / shares);

@@ -1,5 +1,6 @@
 #include "encode.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,17 +71,42 @@ static int encode(float **out, encoder compute, const char *name, int64_t count,
     return status ? status : mg_ranks_broadcast(cache->comm, *out, graph->nodes * count, MG_COMM_FP32);
 }
 
-/* Quick, so not cached. */
-static int average_features(float **out, const mg_dataset *data, int hops)
+/* Rows divided by the sum of their magnitudes; rows of zeros stay. */
+static void normalise_rows(float *features, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = features + r * columns;
+        double sum = 0;
+        for (int64_t c = 0; c < columns; c++)
+            sum += fabs((double)row[c]);
+        for (int64_t c = 0; c < columns && sum > 0; c++)
+            row[c] = (float)(row[c] / sum);
+    }
+}
+
+/* Features as the model is to see them, where those are not the dataset's own. Quick, so not cached. */
+static int encode_features(float **out, const mg_dataset *data, const mg_config *config)
 {
     static const double own = 0.1; /* as Zhu and Koniusz use */
-    if (!hops || !data->feature_count)
+    int64_t nodes = data->graph->nodes, columns = data->feature_count, hops = config->model.encodings.hops;
+    int rows = config->data.normalise == MG_NORMALISE_ROWS;
+    if (!columns || (!rows && !hops))
         return 0;
-    *out = allocate(data->graph->nodes * data->feature_count, sizeof(float));
-    if (!*out)
-        return -ENOMEM;
-    return relay(mg_graph_average(*out, data->features, data->feature_count, data->graph, hops, own),
-                 mg_graph_last_error());
+    float *normal = rows ? allocate(nodes * columns, sizeof *normal) : NULL;
+    float *averages = hops ? allocate(nodes * columns, sizeof *averages) : NULL;
+    int status = (rows && !normal) || (hops && !averages) ? -ENOMEM : 0;
+    if (!status && rows) {
+        memcpy(normal, data->features, (size_t)(nodes * columns) * sizeof *normal);
+        normalise_rows(normal, nodes, columns);
+    }
+    if (!status && hops)
+        status = relay(
+            mg_graph_average(averages, rows ? normal : data->features, columns, data->graph, (int)hops, own),
+            mg_graph_last_error());
+    *out = hops ? averages : normal;
+    if (hops)
+        release(normal);
+    return status;
 }
 
 int mg_encode_create(mg_encodings *out, const mg_dataset *data, const mg_config *config, mg_cache *cache)
@@ -95,7 +121,7 @@ int mg_encode_create(mg_encodings *out, const mg_dataset *data, const mg_config 
         status = encode(&out->random_walk, mg_graph_random_walk, "random_walk", config->model.encodings.random_walk,
                         graph, cache);
     if (!status)
-        status = average_features(&out->features, data, (int)config->model.encodings.hops);
+        status = encode_features(&out->features, data, config);
     int64_t beyond = 0, most = config->model.encodings.degree;
     for (int64_t i = 0; !status && most && i < graph->nodes; i++)
         beyond += out->degrees[i] >= most;

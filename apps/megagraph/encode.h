@@ -23,7 +23,7 @@ void mg_encode_keep(mg_cache *cache, const char *name, uint64_t key, const void 
 
 typedef struct mg_encodings {
     int32_t *degrees;   /* [nodes] */
-    float *features;    /* [nodes][feature_count] averaged over config.hops, or NULL: the dataset's own */
+    float *features;    /* [nodes][feature_count] normalised and averaged over hops, or NULL: the dataset's own */
     float *laplacian;   /* [nodes][config.laplacian] or NULL */
     float *random_walk; /* [nodes][config.random_walk] or NULL */
 } mg_encodings;

@@ -18,6 +18,7 @@ static struct {
     _Atomic int64_t held, peak;
 } counts[MG_RANKS_MOST];
 static _Thread_local int rank;
+static _Thread_local int64_t early; /* held by this thread before it had a rank, counted as rank 0's */
 static _Atomic int64_t limit, refused_bytes, refused_held;
 
 static int count(int64_t bytes)
@@ -32,10 +33,17 @@ static int count(int64_t bytes)
     }
     while (now > before && !atomic_compare_exchange_weak(peak, &before, now))
         ;
+    early += rank ? 0 : bytes;
     return 0;
 }
 
-void mg_memory_rank(int number) { rank = number; }
+void mg_memory_rank(int number)
+{
+    int64_t bytes = early;
+    count(-bytes);
+    rank = number;
+    count(bytes);
+}
 
 void mg_memory_watch(int64_t bytes)
 {

@@ -64,6 +64,8 @@ static const mg_option options[] = {
     TEXT("data.labels", data.labels, "", "edge lists, METIS, Matrix Market: CSV of id,label"),
     TEXT("data.features", data.features, "", "likewise: CSV of id,value,value,..."),
     SWITCH("data.directed", data.directed, "off", "auto|off|on", "on: keep edges as given; off: in both directions"),
+    CHOICE("data.normalise", data.normalise, "none", "none|rows",
+           "rows: each node's features are divided by the sum of their magnitudes, as is usual for bags of words"),
     TEXT("data.split", data.split, "0",
          "which split of the file: a number, a range as 0-2, or all (one run each); a file without any: seeded "
          "60/20/20"),
@@ -107,7 +109,8 @@ static const mg_option options[] = {
     AUTO_INTEGER("train.epochs", train.epochs, 0, 1e12, "passes over the training set"),
     AUTO_REAL("train.lr", train.lr, 0, 1e6, "largest learning rate"),
     AUTO_REAL("train.weight_decay", train.weight_decay, 0, 1e6,
-              "of linear weights; biases, norms and tables take none"),
+              "of linear weights, beside the gradient (AdamW); biases, norms and tables take none"),
+    AUTO_REAL("train.l2", train.l2, 0, 1e6, "likewise, inside the gradient (Adam with an L2 penalty)"),
     AUTO_INTEGER("train.warmup", train.warmup, 0, 1e12, "steps over which the rate rises"),
     CHOICE("train.schedule", train.schedule, "auto", "auto|constant|linear|cosine", "of the rate after the warm-up"),
     AUTO_REAL("train.clip", train.clip, 0, 1e30, "largest norm of the gradient; 0: off"),

@@ -20,6 +20,7 @@ typedef enum mg_metric {
     MG_METRIC_MACRO_F1
 } mg_metric;
 typedef enum mg_switch { MG_SWITCH_AUTO, MG_SWITCH_OFF, MG_SWITCH_ON } mg_switch;
+typedef enum mg_normalise { MG_NORMALISE_NONE, MG_NORMALISE_ROWS } mg_normalise;
 typedef enum mg_local { MG_LOCAL_AUTO, MG_LOCAL_NONE, MG_LOCAL_GCN, MG_LOCAL_GINE, MG_LOCAL_GATEDGCN } mg_local;
 typedef enum mg_readout { MG_READOUT_AUTO, MG_READOUT_MEAN, MG_READOUT_SUM, MG_READOUT_VIRTUAL } mg_readout;
 typedef enum mg_bias { MG_BIAS_AUTO, MG_BIAS_DENSE, MG_BIAS_NEAR, MG_BIAS_TILES, MG_BIAS_STREAM } mg_bias;
@@ -46,7 +47,7 @@ typedef struct mg_config {
     struct {
         char path[MG_TEXT_BYTES], labels[MG_TEXT_BYTES], features[MG_TEXT_BYTES], split[MG_TEXT_BYTES],
             fold[MG_TEXT_BYTES];
-        int32_t format, directed;
+        int32_t format, directed, normalise;
         int64_t folds;
     } data;
     struct {
@@ -62,7 +63,7 @@ typedef struct mg_config {
     } attention;
     struct {
         int64_t epochs, warmup, patience, accumulate, batch_graphs, clusters, evaluate, checkpoint_seconds;
-        double lr, weight_decay, clip;
+        double lr, weight_decay, l2, clip;
         int32_t schedule, class_weights;
     } train;
     struct {

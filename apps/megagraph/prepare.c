@@ -244,8 +244,10 @@ int mg_units_create(mg_units **out, const mg_dataset *data, mg_config *config, m
     int packs = data->graphs > 1 || data->level == MG_DATASET_GRAPH;
     units->fixed_count = packs ? 0 : config->train.clusters > 1 ? config->train.clusters : 1;
     int status = packs ? mg_bias_check_packs(&units->config) : 0;
-    if (units->comm)
-        status = mg_ranks_agree(units->comm, status ? status : mg_shard_resolve(&units->config, data));
+    if (!status && units->comm)
+        status = mg_shard_resolve(&units->config, data);
+    if (status)
+        mg_ranks_alike(status);
     if (!status)
         status = mg_encode_create(&units->encodings, data, config, cache);
     if (!status && units->comm)

@@ -38,7 +38,7 @@ int mg_ranks_speaks(void)
 
 static int processes(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
     return mg_comm_under_mpi() ? launched(names, sizeof names / sizeof *names) : 0;
 }
 
@@ -140,7 +140,7 @@ static int run_rank(mg_comm *comm, void *context)
     if (status)
         note_failure(l, comm, status);
     if (status && !alike && status != -ECONNABORTED)
-        mg_comm_abort(comm, status, l->line);
+        mg_comm_abort(comm, status, mg_app_last_error());
     return 0;
 }
 

@@ -129,6 +129,7 @@ static int update(trainer *t, const mg_epoch *epoch, double norm)
     t->rate = rate_of_step(t, epoch);
     mg_dp_adamw adamw = {.rate = (float)t->rate,
                          .weight_decay = (float)t->config->train.weight_decay,
+                         .l2 = (float)t->config->train.l2,
                          .beta1 = 0.9f,
                          .beta2 = 0.999f,
                          .epsilon = 1e-8f,
