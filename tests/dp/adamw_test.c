@@ -184,7 +184,7 @@ static void bad_arguments_are_named(void **unused)
             (mg_dp_adamw){.no_decay = &backwards, .no_decay_count = 1}, 4, 1);
     refused("adamw: 1 ranges without decay, but no ranges are given", (mg_dp_adamw){.no_decay_count = 1}, 4, 1);
     refused("adamw: beta1 1, beta2 0; both lie in [0, 1)", (mg_dp_adamw){.beta1 = 1}, 4, 1);
-    refused("adamw: rate -1, epsilon 0, weight decay 0; none is negative, NaN or infinite", (mg_dp_adamw){.rate = -1},
+    refused("adamw: rate -1, epsilon 0, weight decay 0, l2 0; none is negative, NaN or infinite", (mg_dp_adamw){.rate = -1},
             4, 1);
 }
 
