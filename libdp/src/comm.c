@@ -154,31 +154,32 @@ static int agree_context(int *context, mg_comm *comm)
     return status;
 }
 
-static int make_split(mg_comm **out, mg_comm *comm, int color, int key)
+/* Everyone's color and key, and a context for the new groups: what the ranks must exchange. Places are in scratch. */
+static int exchange_places(mg_comm *comm, int color, int key, int *context)
 {
-    int context, status = agree_context(&context, comm);
+    int status = agree_context(context, comm);
     if (status)
         return status;
     int64_t *starts = comm->end->slices;
     place *places = (place *)comm->end->scratch;
-    int *list = (int *)(places + comm->size);
     for (int r = 0; r <= comm->size; r++)
         starts[r] = r;
     places[comm->rank] = (place){.color = color, .key = key};
-    status = mg_dp_gather(comm, KIND_SPLIT, (char *)places, starts, sizeof *places);
-    if (status || color < 0)
-        return status;
+    return mg_dp_gather(comm, KIND_SPLIT, (char *)places, starts, sizeof *places);
+}
+
+static mg_comm *make_split(const mg_comm *comm, int context)
+{
+    const place *places = (const place *)comm->end->scratch;
+    int *list = (int *)(comm->end->scratch + comm->size * (int64_t)sizeof *places);
     int size = members(list, comm, places);
     mg_comm *group = make_group(comm->end, size, context);
-    if (!group)
-        return -ENOMEM;
-    for (int m = 0; m < size; m++) {
+    for (int m = 0; group && m < size; m++) {
         group->ranks[m] = comm->ranks[list[m]];
         if (list[m] == comm->rank)
             group->rank = m;
     }
-    *out = group;
-    return 0;
+    return group;
 }
 
 static void close_group(mg_comm *comm)
@@ -192,12 +193,15 @@ static void close_group(mg_comm *comm)
 int mg_comm_split(mg_comm **out, mg_comm *comm, int color, int key)
 {
     *out = NULL;
-    int status = mg_dp_enter(comm, (call){.kind = KIND_SPLIT, .type = -1, .operation = -1, .root = -1, .count = -1});
+    int context,
+        status = mg_dp_enter(comm, (call){.kind = KIND_SPLIT, .type = -1, .operation = -1, .root = -1, .count = -1});
     if (status)
         return status;
-    status = make_split(out, comm, color, key);
-    if (!status || status == -ENOMEM) /* all fail alike */
-        status = mg_dp_agree(comm, KIND_SPLIT, status, mg_dp_last_error());
+    status = exchange_places(comm, color, key, &context);
+    if (!status) {
+        *out = color < 0 ? NULL : make_split(comm, context);
+        status = mg_dp_agree(comm, KIND_SPLIT, color < 0 || *out ? 0 : -ENOMEM, mg_dp_last_error()); /* fail alike */
+    }
     if (status && *out) {
         close_group(*out);
         *out = NULL;

@@ -127,10 +127,11 @@ int mg_dp_start(mg_comm *comm, mg_comm_request **out, int sending, int peer, uin
     return 0;
 }
 
+/* The last piece first, so that a peer who still posts never meets a later piece in place of an earlier one. */
 static void take_back(endpoint *end, mg_comm_request *request)
 {
     if (!request->cancelled)
-        for (int64_t i = request->done; i < request->count; i++)
+        for (int64_t i = request->count - 1; i >= request->done; i--)
             end->backend->cancel(end, &request->pieces[i]);
     request->cancelled = 1;
 }

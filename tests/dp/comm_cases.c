@@ -261,26 +261,6 @@ static int barrier(mg_comm *comm, void *context)
     return 0;
 }
 
-/* Nobody passes before the last one comes: a rank's note, sent ahead of its barrier, must be there after it. */
-static int barrier_holds(mg_comm *comm, void *context)
-{
-    (void)context;
-    int ranks = mg_comm_size(comm), me = mg_comm_rank(comm);
-    mg_comm_request *note, *notes[MOST];
-    char zero = 0, in[MOST];
-    for (int r = 0; r < ranks; r++)
-        CHECK(!mg_comm_receive(comm, &notes[r], r, 9, &in[r], 1));
-    CHECK(!mg_comm_barrier(comm));
-    for (int r = 0; r < ranks; r++) {
-        CHECK(!mg_comm_send(comm, &note, r, 9, &zero, 1));
-        CHECK(!mg_comm_wait(comm, &note) && !note);
-    }
-    CHECK(!mg_comm_wait_all(comm, notes, ranks));
-    for (int r = 0; r < ranks; r++)
-        CHECK(!notes[r]);
-    return me < 0;
-}
-
 /* Sizes around the chunk, to the next rank and to itself. */
 static int sizes(mg_comm *comm, void *context)
 {
@@ -520,7 +500,6 @@ const comm_case comm_cases[] = {
     {"all_to_all", all_to_all},
     {"broadcast", broadcast},
     {"barrier", barrier},
-    {"barrier_holds", barrier_holds},
     {"sizes", sizes},
     {"orders", orders},
     {"many", many},
