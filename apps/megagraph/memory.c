@@ -14,17 +14,20 @@
 
 void mg_app_set_memory_hook(int (*hook)(int64_t bytes));
 
+/* A thread that has no rank yet counts for none, and takes with it what it holds. */
+enum { NO_RANK, FIRST_RANK, SLOTS = FIRST_RANK + MG_RANKS_MOST };
 static struct {
     _Atomic int64_t held, peak;
-} counts[MG_RANKS_MOST];
-static _Thread_local int rank;
-static _Thread_local int64_t early; /* held by this thread before it had a rank, counted as rank 0's */
+} counts[SLOTS];
+static _Thread_local int slot;
+static _Thread_local int64_t early; /* held by this thread while it has no rank */
 static _Atomic int64_t limit, refused_bytes, refused_held;
 
 static int count(int64_t bytes)
 {
-    _Atomic int64_t *held = &counts[rank].held, *peak = &counts[rank].peak;
-    int64_t now = atomic_fetch_add(held, bytes) + bytes, before = atomic_load(peak), most = atomic_load(&limit);
+    _Atomic int64_t *held = &counts[slot].held, *peak = &counts[slot].peak;
+    int64_t now = atomic_fetch_add(held, bytes) + bytes, before = atomic_load(peak);
+    int64_t most = slot == NO_RANK ? 0 : atomic_load(&limit);
     if (bytes > 0 && most && now > most) {
         atomic_fetch_sub(held, bytes);
         atomic_store(&refused_bytes, bytes);
@@ -33,21 +36,28 @@ static int count(int64_t bytes)
     }
     while (now > before && !atomic_compare_exchange_weak(peak, &before, now))
         ;
-    early += rank ? 0 : bytes;
+    early += slot == NO_RANK ? bytes : 0;
     return 0;
 }
 
 void mg_memory_rank(int number)
 {
     int64_t bytes = early;
-    count(-bytes);
-    rank = number;
-    count(bytes);
+    if (slot == FIRST_RANK + number)
+        return;
+    if (slot == NO_RANK)
+        count(-bytes);
+    slot = FIRST_RANK + number;
+    if (bytes)
+        atomic_fetch_add(&counts[slot].held, bytes);
+    early = 0;
 }
 
 void mg_memory_watch(int64_t bytes)
 {
     atomic_store(&limit, bytes);
+    if (slot == NO_RANK)
+        mg_memory_rank(0);
     mg_graph_set_memory_hook(count);
     mg_attn_set_memory_hook(count);
     mg_dp_set_memory_hook(count);
@@ -55,9 +65,9 @@ void mg_memory_watch(int64_t bytes)
     mg_app_set_memory_hook(count);
 }
 
-int64_t mg_memory_held(void) { return atomic_load(&counts[rank].held); }
+int64_t mg_memory_held(void) { return atomic_load(&counts[slot].held); }
 
-int64_t mg_memory_peak(void) { return atomic_load(&counts[rank].peak); }
+int64_t mg_memory_peak(void) { return atomic_load(&counts[slot].peak); }
 
 int64_t mg_memory_resident_peak(void)
 {

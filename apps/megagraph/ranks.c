@@ -195,7 +195,11 @@ int mg_ranks_agree(mg_comm *comm, int status)
 {
     if (!comm)
         return status;
-    int agreed = failed(mg_comm_agree(comm, status, status ? mg_app_last_error() : NULL));
+    static const char speaker[] = "rank 0: "; /* whose line needs no name */
+    int agreed = mg_comm_agree(comm, status, status ? mg_app_last_error() : NULL);
+    const char *line = mg_dp_last_error();
+    if (agreed)
+        fail(agreed, "%s", strncmp(line, speaker, sizeof speaker - 1) ? line : line + sizeof speaker - 1);
     alike = agreed && agreed != -ECONNABORTED;
     return agreed;
 }

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-char program_said[1 << 16];
+char program_said[1 << 16], program_before[4096];
 static char folder[4096];
 
 int program_setup(void **state)
@@ -46,9 +46,9 @@ static void read_said(void)
 /* A child that becomes the program; words are parted by the shell. */
 static pid_t start(const char *format, va_list values)
 {
-    char words[8192], line[9000];
+    char words[8192], line[16384];
     vsnprintf(words, sizeof words, format, values);
-    snprintf(line, sizeof line, "exec " MEGAGRAPH_PROGRAM " %s >stdout 2>stderr", words);
+    snprintf(line, sizeof line, "exec %s " MEGAGRAPH_PROGRAM " %s >stdout 2>stderr", program_before, words);
     pid_t child = fork();
     if (child == 0) {
         execl("/bin/sh", "sh", "-c", line, (char *)NULL);

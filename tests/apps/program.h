@@ -11,6 +11,9 @@ extern char program_said[1 << 16];
 int program_setup(void **state); /* makes the folder and goes there */
 int program_teardown(void **state);
 
+/* Words before the program's, as "mpirun -n 2"; "" at first. */
+extern char program_before[4096];
+
 /* megagraph with these arguments, one thread; its exit status. */
 int program(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Fails unless it ends with 0. */
