@@ -83,7 +83,7 @@ static void place_rank(mg_attn_context *c, const mg_attn_context_desc *desc)
 static int prepare(mg_attn_context *c, const mg_attn_context_desc *desc)
 {
     c->first = obtain(c, c->port.ranks + 1, sizeof *c->first);
-    c->shards = obtain(c, c->method == MG_ATTN_HALO ? 2 : c->grid.along, sizeof *c->shards);
+    c->shards = obtain(c, c->grid.along, sizeof *c->shards);
     c->readers = obtain(c, c->grid.along, sizeof *c->readers);
     if (!desc->ids)
         c->places = obtain(c, c->rows, sizeof *c->places);

@@ -2,8 +2,8 @@
  *
  * One mechanism: a rank has `shards`, sets of keys with a plan each, and goes through them; the first result is written in
  * place, the others are merged or added to it. RING and ALL_TO_ALL: a shard is a group's keys, first the own group's
- * (context_ring.c). HALO: shard 0 is the own keys, shard 1 the fetched ones (context_halo.c). ALL_TO_ALL wraps that in an
- * exchange of rows for heads (context_heads.c), after which `call` has the rows of the group and the heads of the rank.
+ * (context_ring.c). HALO: one shard, own and fetched keys (context_halo.c). ALL_TO_ALL wraps the ring in an exchange of
+ * rows for heads (context_heads.c), after which `call` has the rows of the group and the heads of the rank.
  *
  *     rank = group * across + place;  step t of a group works on the shard of group (own + t) modulo along
  */
@@ -18,7 +18,7 @@
 
 typedef struct shard {
     mg_attn_plan *plan;
-    int32_t step; /* RING, ALL_TO_ALL: t; HALO: 0 own, 1 fetched */
+    int32_t step; /* t; HALO: 0 */
     int64_t keys;
     const uint32_t *key_ids; /* [keys]; NULL: their places */
 } shard;
@@ -29,7 +29,7 @@ typedef struct local_pairs {
     int32_t *columns; /* [pairs] */
     uint8_t *codes;   /* [pairs] */
     int32_t *offsets; /* [pairs] from near_starts of the row in the context's map */
-    uint32_t *ids;    /* [halo] of fetched rows */
+    uint32_t *ids;    /* [rows + fetched] */
 } local_pairs;
 
 struct mg_attn_context {
@@ -97,8 +97,7 @@ typedef struct context_run {
     float *away;     /* own rows, other ranks' heads: what goes, then what comes back */
     float *away_lse; /* [heads][rows] by rank */
     /* HALO */
-    float *given_rows, *fetched; /* [sent], [halo] rows of key_floats; backward also: their gradients */
-    float *fetched_gradients, *returned;
+    float *given_rows; /* [sent] rows of key_floats, then their gradients; keys[0], gradients[0]: [rows + fetched] likewise */
     float *values, *dvalues; /* [heads][local pairs] */
     void *workspace; /* of a shard's call */
 

@@ -1,10 +1,11 @@
 /* Halo: sparse attention over own keys and those fetched rows that the rank's pairs name.
  *
- *     forward     fetch ~~~~~~~~~~~~~~~~~> | wait        backward    fetch ~~> | wait, fetched keys, | return ~~~~~~~> | add
- *                 own keys                 | fetched                           | gradients of them   | own keys
+ *     forward     fetch ~~~~~~~~~~~~~> | attention over both      backward    fetch ~~~~~~~~~~~~~> | both | return ~~~~~~> | add
+ *                 own k, v beside them |                                      own k, v beside them |      | own dk, dv out |
  *
- * The pairs are kept by local row: [own | fetched], so each list has two ascending parts, which are two plans over one
- * map. Pairs that segments or the masked code hide are left out: nothing is fetched for them. */
+ * The pairs are kept by local row: [own | fetched], one plan. Pairs that segments or the masked code hide are left out:
+ * nothing is fetched for them. Two plans, own keys while the halo travels and fetched ones merged, cost more than the
+ * travel they hide: see README.md. */
 #include "context.h"
 #include "library.h"
 #include "parallel.h"
@@ -82,46 +83,37 @@ static int keep_pairs(mg_attn_context *c)
     return status;
 }
 
-/* --- plans --- */
+/* --- the plan --- */
 
-static int plan_keys(mg_attn_context *c, int32_t step, int64_t begin, int64_t end, const uint32_t *ids)
+static int plan_pairs(mg_attn_context *c)
 {
+    const mg_attn_halo *halo = c->halo;
+    local_pairs *p = &c->pairs;
+    const int64_t keys = c->rows + halo_rows(halo);
+    p->ids = obtain(c, keys, sizeof *p->ids);
+    if (!p->ids)
+        return -ENOMEM;
+    for (int64_t i = 0; i < keys; i++) {
+        const int64_t token = i < c->rows ? c->begin + i : halo->needs[i - c->rows];
+        p->ids[i] = c->ids ? c->ids[token] : (uint32_t)token;
+    }
+    mg_attn_halo_localise(p->columns, halo, p->starts, p->columns);
     const mg_attn_map map = {.kind = MG_ATTN_NEAR,
                              .queries = c->rows,
-                             .keys = c->rows + halo_rows(c->halo),
+                             .keys = keys,
                              .codes = c->map.codes,
                              .far_code = c->map.far_code,
                              .mask_far = 1,
-                             .near_starts = c->pairs.starts,
-                             .near_columns = c->pairs.columns,
-                             .near_codes = c->pairs.codes,
-                             .key_begin = begin,
-                             .key_end = end};
-    shard s = {.step = step, .keys = end - begin, .key_ids = ids};
-    if (begin == end)
+                             .near_starts = p->starts,
+                             .near_columns = p->columns,
+                             .near_codes = p->codes};
+    shard s = {.keys = keys, .key_ids = p->ids};
+    if (!p->starts[c->rows])
         return 0;
-    int status = mg_attn_plan_create(&s.plan, &map);
-    if (status)
-        return status;
-    if (s.plan->info.seen_pairs)
+    const int status = mg_attn_plan_create(&s.plan, &map);
+    if (!status)
         c->shards[c->shard_count++] = s;
-    else
-        mg_attn_plan_destroy(s.plan);
-    return 0;
-}
-
-static int plan_both(mg_attn_context *c)
-{
-    const mg_attn_halo *halo = c->halo;
-    const int64_t fetched = halo_rows(halo);
-    c->pairs.ids = obtain(c, fetched, sizeof *c->pairs.ids);
-    if (!c->pairs.ids)
-        return -ENOMEM;
-    for (int64_t i = 0; i < fetched; i++)
-        c->pairs.ids[i] = c->ids ? c->ids[halo->needs[i]] : (uint32_t)halo->needs[i];
-    mg_attn_halo_localise(c->pairs.columns, halo, c->pairs.starts, c->pairs.columns);
-    int status = plan_keys(c, 0, 0, c->rows, c->query_ids);
-    return status ? status : plan_keys(c, 1, c->rows, c->rows + fetched, c->pairs.ids);
+    return status;
 }
 
 int mg_attn_context_make_halo(mg_attn_context *c, const mg_attn_context_desc *desc, int status, int *told)
@@ -136,7 +128,7 @@ int mg_attn_context_make_halo(mg_attn_context *c, const mg_attn_context_desc *de
         return status;
     }
     c->halo = halo;
-    return plan_both(c);
+    return plan_pairs(c);
 }
 
 /* --- workspace --- */
@@ -145,10 +137,10 @@ void mg_attn_context_carve_halo(context_run *r)
 {
     const mg_attn_context *c = r->c;
     const int64_t pairs = c->pairs.starts[c->rows], heads = r->call.heads;
+    const int64_t fetched = halo_rows(c->halo), rows = c->rows + fetched;
     r->given_rows = mg_attn_context_carve(r, 1, halo_sent(c->halo), r->key_floats, 1);
-    r->fetched = mg_attn_context_carve(r, 1, halo_rows(c->halo), r->key_floats, 1);
-    r->fetched_gradients = mg_attn_context_carve(r, r->backward, halo_rows(c->halo), r->key_floats, 1);
-    r->returned = r->given_rows; /* what was given is gone by then */
+    r->keys[0] = mg_attn_context_carve(r, fetched > 0, rows, r->key_floats, 1);
+    r->gradients[0] = mg_attn_context_carve(r, r->backward && fetched, rows, r->key_floats, 1);
     r->values = mg_attn_context_carve(r, r->given.values != NULL, heads, pairs, 1);
     r->dvalues = mg_attn_context_carve(r, r->backward && r->given.dvalues, heads, pairs, 1);
     r->call.values = r->values;
@@ -169,15 +161,44 @@ static mg_attn_tensor values_in(const context_run *r, float *rows)
                             .head_stride = r->call.value_dim};
 }
 
-static int begin_fetch(context_run *r)
+/* Of the fetched rows, behind the own ones. */
+static float *fetched_of(const context_run *r, float *rows) { return rows ? rows + r->c->rows * r->key_floats : NULL; }
+
+/* Keys and values of own and fetched rows. */
+static int fetch(mg_attn_tensor *k, mg_attn_tensor *v, context_run *r)
 {
-    const mg_attn_halo *halo = r->c->halo;
+    const mg_attn_context *c = r->c;
+    const mg_attn_halo *halo = c->halo;
     const mg_attn_call *call = &r->call;
     mg_attn_rows_gather(keys_in(r, r->given_rows), call->k, halo->gives, halo_sent(halo), call->heads, call->dim,
                         call->threads);
     mg_attn_rows_gather(values_in(r, r->given_rows), call->v, halo->gives, halo_sent(halo), call->heads,
                         call->value_dim, call->threads);
-    return mg_attn_halo_post(halo, &r->messages, r->given_rows, r->fetched, r->key_floats, 0);
+    int status = mg_attn_halo_post(halo, &r->messages, r->given_rows, fetched_of(r, r->keys[0]), r->key_floats, 0);
+    *k = call->k;
+    *v = call->v;
+    if (!status && r->keys[0]) {
+        *k = keys_in(r, r->keys[0]);
+        *v = values_in(r, r->keys[0]);
+        mg_attn_rows_copy(*k, call->k, c->rows, call->heads, call->dim, call->threads);
+        mg_attn_rows_copy(*v, call->v, c->rows, call->heads, call->value_dim, call->threads);
+    }
+    return status ? status : mg_attn_messages_wait_all(&r->messages);
+}
+
+/* Gradients of fetched rows go home while own ones are copied. What was given is gone: its memory takes what returns. */
+static int give_back(context_run *r)
+{
+    const mg_attn_context *c = r->c;
+    const mg_attn_call *call = &r->call;
+    float *all = r->gradients[0];
+    int status =
+        mg_attn_halo_post(c->halo, &r->messages, fetched_of(r, all), r->given_rows, r->key_floats, 1);
+    if (!status && all && call->dk.data)
+        mg_attn_rows_copy(call->dk, keys_in(r, all), c->rows, call->heads, call->dim, call->threads);
+    if (!status && all && call->dv.data)
+        mg_attn_rows_copy(call->dv, values_in(r, all), c->rows, call->heads, call->value_dim, call->threads);
+    return status ? status : mg_attn_messages_wait_all(&r->messages);
 }
 
 static void add_returned(const context_run *r)
@@ -186,7 +207,7 @@ static void add_returned(const context_run *r)
     const mg_attn_call *call = &r->call;
     for (int rank = 0; rank < halo->port.ranks; rank++) {
         const int64_t from = halo->give_starts[rank], rows = halo->give_starts[rank + 1] - from;
-        float *returned = r->returned + from * r->key_floats;
+        float *returned = r->given_rows + from * r->key_floats;
         if (rows && call->dk.data)
             mg_attn_rows_scatter_add(call->dk, keys_in(r, returned), halo->gives + from, rows, call->heads, call->dim,
                                      call->threads);
@@ -232,27 +253,18 @@ static void by_head(context_run *r, void (*work)(void *context, int thread, int6
 
 int mg_attn_context_halo_forward(context_run *r)
 {
-    const mg_attn_context *c = r->c;
-    int32_t next = 0;
-    int status = begin_fetch(r);
+    mg_attn_tensor k, v;
+    const int status = fetch(&k, &v, r);
     if (!status && r->values)
         by_head(r, gather_values);
-    if (!status && c->shard_count && !c->shards[0].step)
-        mg_attn_context_forward_shard(r, next++, r->call.k, r->call.v, 1);
-    if (!status)
-        status = mg_attn_messages_wait_all(&r->messages);
-    if (!status && next < c->shard_count)
-        mg_attn_context_forward_shard(r, next, keys_in(r, r->fetched), values_in(r, r->fetched), next == 0);
+    if (!status && r->c->shard_count)
+        mg_attn_context_forward_shard(r, 0, k, v, 1);
     return status;
 }
 
-static void backward_own(context_run *r, int first)
+static void zero_unseen(const context_run *r)
 {
     const mg_attn_call *call = &r->call;
-    if (r->c->shard_count && !r->c->shards[0].step) {
-        mg_attn_context_backward_shard(r, 0, call->k, call->v, call->dk, call->dv, first);
-        return;
-    }
     if (call->dk.data)
         mg_attn_rows_zero(call->dk, r->c->rows, call->heads, call->dim, call->threads);
     if (call->dv.data)
@@ -261,26 +273,23 @@ static void backward_own(context_run *r, int first)
 
 int mg_attn_context_halo_backward(context_run *r)
 {
-    const mg_attn_context *c = r->c;
-    const int32_t last = c->shard_count - 1;
-    const int fetches = c->shard_count && c->shards[last].step;
-    int status = begin_fetch(r);
-    if (!status && r->values)
+    float *all = r->gradients[0];
+    mg_attn_tensor k, v;
+    int status = fetch(&k, &v, r);
+    if (status)
+        return status;
+    if (r->values)
         by_head(r, gather_values);
-    if (!status)
-        status = mg_attn_messages_wait_all(&r->messages);
-    if (!status && fetches)
-        mg_attn_context_backward_shard(r, last, keys_in(r, r->fetched), values_in(r, r->fetched),
-                                       keys_in(r, r->fetched_gradients), values_in(r, r->fetched_gradients), 1);
-    if (!status)
-        status = mg_attn_halo_post(c->halo, &r->messages, r->fetched_gradients, r->returned, r->key_floats, 1);
-    if (!status)
-        backward_own(r, !fetches);
-    if (!status)
-        status = mg_attn_messages_wait_all(&r->messages);
-    if (!status)
-        add_returned(r);
-    if (!status && r->dvalues)
+    if (r->c->shard_count)
+        mg_attn_context_backward_shard(r, 0, k, v, all ? keys_in(r, all) : r->call.dk,
+                                       all ? values_in(r, all) : r->call.dv, 1);
+    else
+        zero_unseen(r);
+    status = give_back(r);
+    if (status)
+        return status;
+    add_returned(r);
+    if (r->dvalues)
         by_head(r, scatter_values);
-    return status;
+    return 0;
 }

@@ -19,7 +19,7 @@
  *     all-to-all    (R-1)/R of 3 B + 1 B (out) + lse forward; of 3 B + 2 B (out, dout) + lse and 3 B backward
  *     halo          2 rows for each row another rank needs forward; 2 again, and 2 for each row it needs, backward
  *     memory        ring: two shards of k and v, and in backward of dk and dv; all-to-all: all rows of the rank's heads;
- *                   halo: the fetched rows. Never heads x tokens x tokens.
+ *                   halo: own and fetched rows of k and v, and in backward of dk and dv. Never heads x tokens x tokens.
  *
  * Status, errors, threads: as megagraph/attn.h, plus what the port returns. Every call is collective: all ranks of the
  * context make it, in the same order, one call at a time. Creating fails on all ranks or on none, with one status.
