@@ -190,6 +190,46 @@ static void a_callback_gives_up(void **state)
     }
 }
 
+/* --- pairs that are listed with the code that is masked --- */
+
+static int create_hidden(void *context, int rank)
+{
+    test_ports *ports = context;
+    const int64_t first[] = {0, EACH, 2 * EACH}, starts[] = {0, 2, 2, 3, 3};
+    const int32_t columns[] = {1, 5, 6}; /* of rank 0 and rank 1 */
+    const uint8_t codes[] = {(uint8_t)rank, (uint8_t)!rank, 0};
+    mg_attn_context *made;
+    mg_attn_context_info info;
+    mg_attn_map map = {.kind = MG_ATTN_NEAR,
+                       .queries = EACH,
+                       .keys = 2 * EACH,
+                       .codes = 2,
+                       .far_code = 1,
+                       .mask_far = 1,
+                       .near_starts = starts,
+                       .near_columns = columns,
+                       .near_codes = codes};
+    int status = mg_attn_context_create(&made, &(mg_attn_context_desc){.method = MG_ATTN_HALO,
+                                                                       .heads = 1,
+                                                                       .port = port_of(ports, rank, 2),
+                                                                       .first = first,
+                                                                       .map = &map});
+    assert_int_equal(status, 0);
+    mg_attn_context_describe(&info, made, 1);
+    assert_int_equal(info.halo_rows, rank ? 0 : 1);
+    assert_int_equal(info.seen_pairs, 2);
+    mg_attn_context_destroy(made);
+    return 0;
+}
+
+static void hidden_pairs_fetch_nothing(void **state)
+{
+    (void)state;
+    test_ports *ports = test_ports_open(2);
+    assert_int_equal(test_ports_run(ports, create_hidden, ports), 0);
+    test_ports_close(ports);
+}
+
 /* --- what is refused --- */
 
 /* Of one rank, which needs no port. */
@@ -287,6 +327,7 @@ int main(void)
         cmocka_unit_test(wrong_calls),
         cmocka_unit_test(all_ranks_learn_that_one_is_wrong),
         cmocka_unit_test(a_callback_gives_up),
+        cmocka_unit_test(hidden_pairs_fetch_nothing),
         cmocka_unit_test(every_allocation_fails),
         cmocka_unit_test(every_call_of_the_port_fails),
     };
