@@ -1,6 +1,7 @@
 /* One attention over a grid, biased by distance, and one optimizer step: every library is called, nothing else is
  * linked. */
 #include <megagraph/attn.h>
+#include <megagraph/comm.h>
 #include <megagraph/dataset.h>
 #include <megagraph/dp.h>
 #include <megagraph/graph.h>
@@ -15,6 +16,30 @@ static int complain(const char *what, const char *line)
 {
     fprintf(stderr, "stranger: %s: %s\n", what, line);
     return 1;
+}
+
+static int add(mg_comm *comm, void *sum)
+{
+    double mine = mg_comm_rank(comm) + 1;
+    int status = mg_comm_all_reduce(comm, &mine, 1, MG_COMM_FP64, MG_COMM_SUM);
+    if (mg_comm_rank(comm) == 0)
+        *(double *)sum = mine;
+    return status;
+}
+
+/* Ranks are threads here, and processes only where somebody starts several of this program. */
+static int ranks(void)
+{
+    double sum = 0;
+    mg_comm *comm;
+    if (mg_comm_run_threads(3, NULL, add, &sum) || sum != 6)
+        return complain("comm", mg_dp_last_error());
+    if (mg_comm_under_mpi()) {
+        if (mg_comm_open_mpi(&comm, 1, NULL))
+            return complain("comm", mg_dp_last_error());
+        mg_comm_close(comm);
+    }
+    return 0;
 }
 
 int main(void)
@@ -64,6 +89,8 @@ int main(void)
         return complain("dp", mg_dp_last_error());
     if (!(fabsf(parameter - 0.9f) < 1e-5f))
         return complain("dp", "the first step is not the rate");
+    if (ranks())
+        return 1;
     puts("stranger: all is well");
     return 0;
 }
