@@ -49,10 +49,11 @@ static int check_map(mg_attn_context *c, const mg_attn_map *map)
     if (map->query_begin || map->query_end || map->key_begin || map->key_end)
         return fail(-EINVAL, "mg_attn_context_create: the ranges of the map are the context's own; leave them 0");
     if (c->method == MG_ATTN_HALO && (map->kind != MG_ATTN_NEAR || !map->mask_far))
-        return fail(-EINVAL,
-                    "mg_attn_context_create: HALO fetches only rows that near pairs name, but here %s: every query sees "
-                    "all keys; take RING or ALL_TO_ALL, or a NEAR map with mask_far",
-                    map->kind == MG_ATTN_NEAR ? "far pairs are not masked" : "the map is not of kind MG_ATTN_NEAR");
+        return fail(
+            -EINVAL,
+            "mg_attn_context_create: HALO fetches only rows that near pairs name, but here %s: every query sees "
+            "all keys; take RING or ALL_TO_ALL, or a NEAR map with mask_far",
+            map->kind == MG_ATTN_NEAR ? "far pairs are not masked" : "the map is not of kind MG_ATTN_NEAR");
     return mg_attn_plan_check_map(&c->map, map);
 }
 
@@ -116,8 +117,7 @@ static int learn(mg_attn_context *c, const mg_attn_port *port, int status)
         const int to = rank_after(port, s), from = rank_before(port, s);
         const int64_t mine = status ? status : reads_from(c, to);
         int64_t theirs = 0;
-        const int failed =
-            mg_attn_port_swap(port, TAG_LEARN, to, &mine, sizeof mine, from, &theirs, sizeof theirs);
+        const int failed = mg_attn_port_swap(port, TAG_LEARN, to, &mine, sizeof mine, from, &theirs, sizeof theirs);
         if (failed)
             return status ? status : failed;
         if (theirs < 0 && !status && !other)
@@ -163,7 +163,7 @@ void mg_attn_context_destroy(mg_attn_context *c)
     for (int32_t i = 0; i < c->shard_count; i++)
         mg_attn_plan_destroy(c->shards[i].plan);
     mg_attn_halo_destroy(c->halo);
-    void *const blocks[] = {c->first,        c->places,      c->shards,        c->readers,  c->pairs.starts,
+    void *const blocks[] = {c->first,         c->places,      c->shards,        c->readers,  c->pairs.starts,
                             c->pairs.columns, c->pairs.codes, c->pairs.offsets, c->pairs.ids};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         release(blocks[i]);

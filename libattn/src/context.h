@@ -1,7 +1,7 @@
 /* A context, and a call of it under way.
  *
- * One mechanism: a rank has `shards`, sets of keys with a plan each, and goes through them; the first result is written in
- * place, the others are merged or added to it. RING and ALL_TO_ALL: a shard is a group's keys, first the own group's
+ * One mechanism: a rank has `shards`, sets of keys with a plan each, and goes through them; the first result is written
+ * in place, the others are merged or added to it. RING and ALL_TO_ALL: a shard is a group's keys, first the own group's
  * (context_ring.c). HALO: one shard, own and fetched keys (context_halo.c). ALL_TO_ALL wraps the ring in an exchange of
  * rows for heads (context_heads.c), after which `call` has the rows of the group and the heads of the rank.
  *
@@ -39,14 +39,14 @@ struct mg_attn_context {
     mg_attn_grid grid;
     int32_t heads, head_begin, head_end; /* of all; this rank's */
     int32_t group, place;
-    int64_t *first;               /* [ranks + 1] */
-    int64_t begin, rows, own;     /* rows [begin, begin + rows) are the group's; own: of this rank */
-    const uint32_t *ids;          /* [tokens] */
-    uint32_t *places;             /* [rows] begin, begin + 1, ...; where no ids are given */
-    const uint32_t *query_ids;    /* [rows] */
-    shard *shards;                /* [shard_count] with seen pairs, by step */
+    int64_t *first;            /* [ranks + 1] */
+    int64_t begin, rows, own;  /* rows [begin, begin + rows) are the group's; own: of this rank */
+    const uint32_t *ids;       /* [tokens] */
+    uint32_t *places;          /* [rows] begin, begin + 1, ...; where no ids are given */
+    const uint32_t *query_ids; /* [rows] */
+    shard *shards;             /* [shard_count] with seen pairs, by step */
     int32_t shard_count;
-    int32_t *readers;             /* [reader_count] steps in which another group works on this group's shard */
+    int32_t *readers; /* [reader_count] steps in which another group works on this group's shard */
     int32_t reader_count;
     mg_attn_halo *halo;
     local_pairs pairs;
@@ -82,14 +82,14 @@ typedef struct context_run {
     int backward;
     int64_t key_floats; /* of a row of k and v that travels: heads x (dim + value_dim) */
     messages messages;
-    int status; /* of the first shard whose computing failed: its messages are sent all the same, so that no rank waits for
-                   ever and none reads memory that is gone */
+    int status; /* of the first shard whose computing failed: its messages are sent all the same, so that no rank waits
+                   for ever and none reads memory that is gone */
 
     /* The workspace. kv, dkv, ...: [rows][heads][dim] and behind it [rows][heads][value_dim]: one message. */
-    float *kv;               /* own shard, packed */
-    float *keys[2];          /* of other shards */
-    float *gradients[2];     /* backward: of other shards, on their way */
-    float *contributions[2]; /* backward: to the own shard, from others */
+    float *kv;                                      /* own shard, packed */
+    float *keys[2];                                 /* of other shards */
+    float *gradients[2];                            /* backward: of other shards, on their way */
+    float *contributions[2];                        /* backward: to the own shard, from others */
     float *part, *part_lse, *dq_part, *dtable_part; /* of a shard, to be merged or added */
     float *lse;
     /* ALL_TO_ALL: rows of the group, heads of this rank. */
@@ -97,9 +97,10 @@ typedef struct context_run {
     float *away;     /* own rows, other ranks' heads: what goes, then what comes back */
     float *away_lse; /* [heads][rows] by rank */
     /* HALO */
-    float *given_rows; /* [sent] rows of key_floats, then their gradients; keys[0], gradients[0]: [rows + fetched] likewise */
+    float *given_rows;       /* [sent] rows of key_floats, then their gradients; keys[0], gradients[0]: [rows + fetched]
+                                likewise */
     float *values, *dvalues; /* [heads][local pairs] */
-    void *workspace; /* of a shard's call */
+    void *workspace;         /* of a shard's call */
 
     /* Hands the workspace out; base NULL: only measures. */
     char *base;

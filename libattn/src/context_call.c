@@ -107,8 +107,8 @@ static void carve_parts(context_run *r)
         r->call.lse = r->lse = mg_attn_context_carve(r, 1, rows, heads, 1);
     r->part = mg_attn_context_carve(r, forward && many, rows, heads, r->call.value_dim);
     r->part_lse = mg_attn_context_carve(r, forward && many, rows, heads, 1);
-    r->dq_part =
-        mg_attn_context_carve(r, !forward && many && (r->given.dq.data || c->grid.across > 1), rows, heads, r->call.dim);
+    r->dq_part = mg_attn_context_carve(r, !forward && many && (r->given.dq.data || c->grid.across > 1), rows, heads,
+                                       r->call.dim);
     r->dtable_part = mg_attn_context_carve(r, !forward && many && r->call.dtable, heads, c->map.codes, 1);
 }
 
@@ -123,6 +123,7 @@ static int64_t shard_workspace(const context_run *r)
     call.q.data = call.out.data = call.dout.data = call.lse = &any;
     call.k = k;
     call.v = v;
+    call.values = r->given.values ? &any : NULL; /* the workspace depends on whether there are some */
     if (r->backward) {
         call.dk = k;
         call.dv = v;

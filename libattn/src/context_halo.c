@@ -1,7 +1,9 @@
 /* Halo: sparse attention over own keys and those fetched rows that the rank's pairs name.
  *
- *     forward     fetch ~~~~~~~~~~~~~> | attention over both      backward    fetch ~~~~~~~~~~~~~> | both | return ~~~~~~> | add
- *                 own k, v beside them |                                      own k, v beside them |      | own dk, dv out |
+ *     forward     fetch ~~~~~~~~~~~~~> | attention over both
+ *                 own k, v beside them |
+ *     backward    fetch ~~~~~~~~~~~~~> | both | return ~~~~~~> | add
+ *                 own k, v beside them |      | own dk, dv out |
  *
  * The pairs are kept by local row: [own | fetched], one plan. Pairs that segments or the masked code hide are left out:
  * nothing is fetched for them. Two plans, own keys while the halo travels and fetched ones merged, cost more than the
@@ -186,14 +188,14 @@ static int fetch(mg_attn_tensor *k, mg_attn_tensor *v, context_run *r)
     return status ? status : mg_attn_messages_wait_all(&r->messages);
 }
 
-/* Gradients of fetched rows go home while own ones are copied. What was given is gone: its memory takes what returns. */
+/* Gradients of fetched rows go home while own ones are copied. What was given is gone: its memory takes what returns.
+ */
 static int give_back(context_run *r)
 {
     const mg_attn_context *c = r->c;
     const mg_attn_call *call = &r->call;
     float *all = r->gradients[0];
-    int status =
-        mg_attn_halo_post(c->halo, &r->messages, fetched_of(r, all), r->given_rows, r->key_floats, 1);
+    int status = mg_attn_halo_post(c->halo, &r->messages, fetched_of(r, all), r->given_rows, r->key_floats, 1);
     if (!status && all && call->dk.data)
         mg_attn_rows_copy(call->dk, keys_in(r, all), c->rows, call->heads, call->dim, call->threads);
     if (!status && all && call->dv.data)

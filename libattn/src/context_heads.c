@@ -1,5 +1,5 @@
-/* All-to-all: own rows of all heads become all rows of the group for own heads, and results come back. Rows arrive where
- * they belong; what leaves is packed by rank, but for results, whose rows of a rank lie together. */
+/* All-to-all: own rows of all heads become all rows of the group for own heads, and results come back. Rows arrive
+ * where they belong; what leaves is packed by rank, but for results, whose rows of a rank lie together. */
 #include "context.h"
 
 #include <string.h>
@@ -14,7 +14,10 @@ static int32_t slot_of(const mg_attn_context *c, int receives, int32_t place, in
 }
 
 /* Rows of a rank of the group within the group's. */
-static int64_t row_of(const mg_attn_context *c, int32_t place) { return c->first[rank_of(c, c->group, place)] - c->begin; }
+static int64_t row_of(const mg_attn_context *c, int32_t place)
+{
+    return c->first[rank_of(c, c->group, place)] - c->begin;
+}
 static int64_t rows_at(const mg_attn_context *c, int32_t place) { return rows_of_rank(c, rank_of(c, c->group, place)); }
 static int32_t after(const mg_attn_context *c, int32_t s) { return (c->place + s) % c->grid.across; }
 static int32_t before(const mg_attn_context *c, int32_t s) { return (c->place + c->grid.across - s) % c->grid.across; }
@@ -125,8 +128,8 @@ static int exchange_lse(context_run *r, int in)
             in ? r->away_lse + row_of(c, from) * r->call.heads : r->given.lse + head_begin_of(c, from) * c->own;
         if (!in)
             copy_lse(r, to, 0);
-        status = mg_attn_messages_receive(&r->messages, slot_of(c, 1, from, kind), rank_of(c, c->group, from), TAG_HEADS,
-                                          received, in ? group_bytes(r, from, 1) : away_bytes(r, from, 1));
+        status = mg_attn_messages_receive(&r->messages, slot_of(c, 1, from, kind), rank_of(c, c->group, from),
+                                          TAG_HEADS, received, in ? group_bytes(r, from, 1) : away_bytes(r, from, 1));
         if (!status)
             status = mg_attn_messages_send(&r->messages, slot_of(c, 0, to, kind), rank_of(c, c->group, to), TAG_HEADS,
                                            sent, in ? away_bytes(r, to, 1) : group_bytes(r, to, 1));
@@ -142,10 +145,9 @@ static int receive_in(context_run *r, const moved *list, int kinds)
     int status = 0;
     for (int32_t s = 1; s < c->grid.across; s++)
         for (int k = 0; k < kinds && !status; k++)
-            status = mg_attn_messages_receive(&r->messages, slot_of(c, 1, before(c, s), k),
-                                              rank_of(c, c->group, before(c, s)), TAG_HEADS,
-                                              group_rows(r, &list[k], before(c, s)),
-                                              group_bytes(r, before(c, s), list[k].dim));
+            status = mg_attn_messages_receive(
+                &r->messages, slot_of(c, 1, before(c, s), k), rank_of(c, c->group, before(c, s)), TAG_HEADS,
+                group_rows(r, &list[k], before(c, s)), group_bytes(r, before(c, s), list[k].dim));
     return status;
 }
 

@@ -12,13 +12,17 @@ static int broken(int status, const char *doing, int rank, int64_t bytes)
 
 int mg_attn_messages_send(messages *m, int32_t slot, int to, int tag, const void *data, int64_t bytes)
 {
-    const int status = m->status ? m->status : bytes ? m->port->send(m->port->context, &m->requests[slot], to, tag, data, bytes) : 0;
+    const int status = m->status ? m->status
+                       : bytes   ? m->port->send(m->port->context, &m->requests[slot], to, tag, data, bytes)
+                                 : 0;
     return status ? broken(status, "sending to", to, bytes) : 0;
 }
 
 int mg_attn_messages_receive(messages *m, int32_t slot, int from, int tag, void *data, int64_t bytes)
 {
-    const int status = m->status ? m->status : bytes ? m->port->receive(m->port->context, &m->requests[slot], from, tag, data, bytes) : 0;
+    const int status = m->status ? m->status
+                       : bytes   ? m->port->receive(m->port->context, &m->requests[slot], from, tag, data, bytes)
+                                 : 0;
     return status ? broken(status, "receiving from", from, bytes) : 0;
 }
 

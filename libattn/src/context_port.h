@@ -29,11 +29,12 @@ int mg_attn_messages_wait_all(messages *m);
 /* Tests one of them, by turns: any test lets a port move them all. For mg_attn_parallel_between. */
 void mg_attn_messages_progress(void *messages);
 
-/* Sends to one rank and receives from another, or the same, and waits for both. Ranks that do this with (rank + s, rank - s)
-   for s = 1, 2, ... cannot block each other. */
+/* Sends to one rank and receives from another, or the same, and waits for both. Ranks that do this with (rank + s, rank
+   - s) for s = 1, 2, ... cannot block each other. */
 int mg_attn_port_swap(const mg_attn_port *port, int tag, int to, const void *sent, int64_t sent_bytes, int from,
                       void *received, int64_t received_bytes);
-/* Collective: 0 where every rank gives 0, else this rank's own status, or that of the nearest rank before it that failed. */
+/* Collective: 0 where every rank gives 0, else this rank's own status, or that of the nearest rank before it that
+ * failed. */
 int mg_attn_port_agree(const mg_attn_port *port, int status);
 /* Of mg_attn_port_agree and its like: the line about another rank. */
 int mg_attn_port_other_failed(int rank, int status);

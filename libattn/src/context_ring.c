@@ -4,8 +4,9 @@
  *     computes       own    of 2   of 3
  *     receives       of 2   of 3                  posted before the step computes; two buffers
  *     sends          own shard to each rank that sees it, all at once, before step 0
- *     backward: gradients of 2's shard go to 2 while 3's is computed; those of the own shard come from 0 (its step 1), then
- *     from 3 (its step 2), and are added in that order, each a step after it was made
+ *
+ * Backward: gradients of 2's shard go to 2 while 3's is computed; those of the own shard come from 0 (its step 1), then
+ * from 3 (its step 2), and are added in that order, each a step after it was made.
  *
  * Nothing waits for a step that is later than its own, so nothing can wait in a circle. */
 #include "context.h"
@@ -69,8 +70,7 @@ void mg_attn_context_carve_ring(context_run *r)
     for (int i = 0; i < 2; i++) {
         r->keys[i] = mg_attn_context_carve(r, foreign > i, most, r->key_floats, 1);
         r->gradients[i] = mg_attn_context_carve(r, r->backward && foreign > i, most, r->key_floats, 1);
-        r->contributions[i] =
-            mg_attn_context_carve(r, r->backward && c->reader_count > i, c->rows, r->key_floats, 1);
+        r->contributions[i] = mg_attn_context_carve(r, r->backward && c->reader_count > i, c->rows, r->key_floats, 1);
     }
 }
 

@@ -31,8 +31,7 @@ static void copy_chunk(void *context, int thread, int64_t step, int64_t chunk)
     (void)thread, (void)step;
     for (int64_t i = chunk * CHUNK; i < chunk_end(w, chunk); i++)
         for (int32_t h = 0; h < w->heads; h++)
-            memcpy(row_of(&w->to, NULL, i, h), row_of(&w->from, w->from_list, i, h),
-                   (size_t)w->dim * sizeof(float));
+            memcpy(row_of(&w->to, NULL, i, h), row_of(&w->from, w->from_list, i, h), (size_t)w->dim * sizeof(float));
 }
 
 static void zero_chunk(void *context, int thread, int64_t step, int64_t chunk)
@@ -104,12 +103,7 @@ void mg_attn_rows_scatter_add(mg_attn_tensor to, mg_attn_tensor from, const int3
 void mg_attn_rows_merge(mg_attn_tensor out, float *lse, mg_attn_tensor part, const float *part_lse, int64_t rows,
                         int32_t heads, int32_t dim, int threads)
 {
-    in_chunks((row_work){.to = out,
-                         .from = part,
-                         .rows = rows,
-                         .heads = heads,
-                         .dim = dim,
-                         .lse = lse,
-                         .part_lse = part_lse},
-              threads, merge_chunk);
+    in_chunks(
+        (row_work){.to = out, .from = part, .rows = rows, .heads = heads, .dim = dim, .lse = lse, .part_lse = part_lse},
+        threads, merge_chunk);
 }

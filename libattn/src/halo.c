@@ -77,8 +77,7 @@ static int swap_counts(mg_attn_halo *h, const mg_attn_port *port, int status)
         const int to = rank_after(port, s), from = rank_before(port, s);
         const int64_t mine = status ? status : h->need_starts[to + 1] - h->need_starts[to];
         int64_t theirs = 0;
-        const int failed =
-            mg_attn_port_swap(port, TAG_LEARN, to, &mine, sizeof mine, from, &theirs, sizeof theirs);
+        const int failed = mg_attn_port_swap(port, TAG_LEARN, to, &mine, sizeof mine, from, &theirs, sizeof theirs);
         if (failed)
             return status ? status : failed;
         if (theirs < 0 && !status && !other)
@@ -106,15 +105,16 @@ static int swap_lists(mg_attn_halo *h)
         const int to = rank_after(port, s), from = rank_before(port, s);
         const int64_t needed = h->need_starts[to + 1] - h->need_starts[to],
                       given = h->give_starts[from + 1] - h->give_starts[from];
-        status = mg_attn_port_swap(port, TAG_LISTS, to, h->needs + h->need_starts[to],
-                                   needed * (int64_t)sizeof *h->needs, from, h->gives + h->give_starts[from],
-                                   given * (int64_t)sizeof *h->gives);
+        status =
+            mg_attn_port_swap(port, TAG_LISTS, to, h->needs + h->need_starts[to], needed * (int64_t)sizeof *h->needs,
+                              from, h->gives + h->give_starts[from], given * (int64_t)sizeof *h->gives);
     }
     for (int64_t i = 0; i < halo_sent(h) && !status; i++) {
         h->gives[i] -= (int32_t)h->begin;
         if (h->gives[i] < 0 || h->gives[i] >= h->own)
-            status = fail(-EPROTO, "another rank wants row %lld, which is not one of the %lld here: do all ranks have "
-                                   "the same `first`?",
+            status = fail(-EPROTO,
+                          "another rank wants row %lld, which is not one of the %lld here: do all ranks have "
+                          "the same `first`?",
                           (long long)(h->begin + h->gives[i]), (long long)h->own);
     }
     return status;

@@ -24,8 +24,8 @@ static inline int64_t halo_sent(const mg_attn_halo *h) { return h->give_starts[h
 /* As mg_attn_halo_create, arguments checked. A rank with a status other than 0 takes part, and all fail. */
 int mg_attn_halo_make(mg_attn_halo **out, const mg_attn_port *port, const int64_t *first, const int64_t *starts,
                       const int32_t *columns, int status);
-/* Posts all messages of one way in slots 0..2 ranks - 1: sent [sent][width] and received [halo][width], or back: the other
-   way round. */
+/* Posts all messages of one way in slots 0..2 ranks - 1: sent [sent][width] and received [halo][width], or back: the
+   other way round. */
 int mg_attn_halo_post(const mg_attn_halo *halo, messages *m, const float *sent, float *received, int64_t width,
                       int back);
 

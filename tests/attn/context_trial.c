@@ -30,7 +30,8 @@ encoded *trial_map(mg_attn_map *map, problem *part, const problem *p, int64_t be
 
 /* A rank's tensors, [row][heads][dim] and a few floats between rows. */
 enum { PAD = 3 };
-static mg_attn_tensor rows_of(float **memory, const float *from, int64_t begin, int64_t rows, int32_t heads, int32_t dim)
+static mg_attn_tensor rows_of(float **memory, const float *from, int64_t begin, int64_t rows, int32_t heads,
+                              int32_t dim)
 {
     int64_t stride = heads * dim + PAD;
     float *data = malloc((size_t)(rows * stride) * sizeof *data + 1);

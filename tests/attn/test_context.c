@@ -12,16 +12,16 @@ static void check_bytes(const char *what, const trial *t)
             fail_msg("%s: rank %d sent %lld bytes forward, described as %lld", what, r, (long long)t->forward_bytes[r],
                      (long long)t->info[r].forward_bytes);
         if (!t->no_lse && t->backward_bytes[r] != t->info[r].backward_bytes)
-            fail_msg("%s: rank %d sent %lld bytes backward, described as %lld", what, r, (long long)t->backward_bytes[r],
-                     (long long)t->info[r].backward_bytes);
+            fail_msg("%s: rank %d sent %lld bytes backward, described as %lld", what, r,
+                     (long long)t->backward_bytes[r], (long long)t->info[r].backward_bytes);
     }
 }
 
 static void compare(trial t, const result *expected)
 {
     char what[160];
-    snprintf(what, sizeof what, "%s, %d ranks, %d heads, kind %d, pattern %d, mask %d, with %u, spread %d", methods[t.method],
-             t.ranks, t.p->heads, t.p->kind, t.p->pattern, t.p->mask_far, t.p->with, t.spread);
+    snprintf(what, sizeof what, "%s, %d ranks, %d heads, kind %d, pattern %d, mask %d, with %u, spread %d",
+             methods[t.method], t.ranks, t.p->heads, t.p->kind, t.p->pattern, t.p->mask_far, t.p->with, t.spread);
     const int status = trial_run(&t);
     if (status)
         fail_msg("%s: %d: %s", what, status, mg_attn_last_error());
@@ -47,8 +47,9 @@ static void every_method(problem *p, const uint32_t *ids, int halo_too)
     problem_run(&expected, p, "reference", 1);
     for (int method = MG_ATTN_RING; method <= (halo_too ? MG_ATTN_HALO : MG_ATTN_ALL_TO_ALL); method++)
         for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
-            compare((trial){.p = p, .method = method, .ranks = ranks[r], .spread = (spread)((r + method) & 1), .ids = ids},
-                    &expected);
+            compare(
+                (trial){.p = p, .method = method, .ranks = ranks[r], .spread = (spread)((r + method) & 1), .ids = ids},
+                &expected);
     result_free(&expected);
     problem_free(p);
 }
@@ -57,8 +58,9 @@ static void every_kind(void **state)
 {
     (void)state;
     for (int kind = MG_ATTN_NONE; kind <= MG_ATTN_STREAM; kind++)
-        every_method(make((problem){.kind = kind, .with = TABLE | (kind == MG_ATTN_DENSE ? DROPOUT : 0), .heads = 2 + kind}),
-                     NULL, 0);
+        every_method(
+            make((problem){.kind = kind, .with = TABLE | (kind == MG_ATTN_DENSE ? DROPOUT : 0), .heads = 2 + kind}),
+            NULL, 0);
 }
 
 static void masked_and_packed(void **state)
@@ -78,8 +80,8 @@ static void masked_and_packed(void **state)
 static void values_with_far_pairs_seen(void **state)
 {
     (void)state;
-    every_method(make((problem){.kind = MG_ATTN_NEAR, .pattern = BAND, .with = TABLE | VALUES | DROPOUT, .heads = 8}), NULL,
-                 0);
+    every_method(make((problem){.kind = MG_ATTN_NEAR, .pattern = BAND, .with = TABLE | VALUES | DROPOUT, .heads = 8}),
+                 NULL, 0);
 }
 
 static void dropout_by_ids(void **state)
@@ -88,8 +90,9 @@ static void dropout_by_ids(void **state)
     uint32_t ids[TOKENS];
     for (uint32_t i = 0; i < TOKENS; i++)
         ids[i] = i * 2654435761u;
-    every_method(make((problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = DROPOUT | VALUES, .heads = 5}),
-                 ids, 1);
+    every_method(
+        make((problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = DROPOUT | VALUES, .heads = 5}),
+        ids, 1);
     every_method(make((problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = DROPOUT}), NULL, 1);
 }
 
@@ -126,7 +129,8 @@ static void one_rank_has_all(void **state)
 static void any_gradient_may_be_left_out(void **state)
 {
     (void)state;
-    problem *p = make((problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = TABLE | VALUES, .heads = 4});
+    problem *p =
+        make((problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = TABLE | VALUES, .heads = 4});
     result expected;
     problem_run(&expected, p, "reference", 1);
     const unsigned all = 1 << DQ | 1 << DK | 1 << DV | 1 << DTABLE | 1 << DVALUES;
@@ -147,7 +151,8 @@ static void any_gradient_may_be_left_out(void **state)
 static void same_bits(void **state)
 {
     (void)state;
-    problem *p = make((problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = TABLE | VALUES | DROPOUT, .heads = 4});
+    problem *p = make(
+        (problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = TABLE | VALUES | DROPOUT, .heads = 4});
     for (int method = MG_ATTN_RING; method <= MG_ATTN_HALO; method++)
         for (int ranks = 3; ranks <= 8; ranks += 5) {
             trial one = {.p = p, .method = method, .ranks = ranks, .spread = UNEVEN, .threads = 1}, two = one;
@@ -170,7 +175,8 @@ static void unseen_shards_do_not_travel(void **state)
     (void)state;
     for (int kind = MG_ATTN_NONE; kind <= MG_ATTN_STREAM; kind++)
         for (int method = MG_ATTN_RING; method <= MG_ATTN_HALO; method += 2) {
-            problem *p = make((problem){.kind = kind, .queries = 120, .mask_far = kind == MG_ATTN_NEAR, .with = SEGMENTS});
+            problem *p =
+                make((problem){.kind = kind, .queries = 120, .mask_far = kind == MG_ATTN_NEAR, .with = SEGMENTS});
             const int64_t cuts[6] = {0, 30, 60, 60, 90, 120};
             if (method == MG_ATTN_HALO && kind != MG_ATTN_NEAR) {
                 problem_free(p);

@@ -1,4 +1,5 @@
-/* What contexts refuse, and ranks that fail: allocations, calls of the port, a callback. Nothing hangs, nothing is lost. */
+/* What contexts refuse, and ranks that fail: allocations, calls of the port, a callback. Nothing hangs, nothing is
+ * lost. */
 #include "context_trial.h"
 
 enum { TOKENS = 30 };
@@ -209,11 +210,9 @@ static int create_hidden(void *context, int rank)
                        .near_starts = starts,
                        .near_columns = columns,
                        .near_codes = codes};
-    int status = mg_attn_context_create(&made, &(mg_attn_context_desc){.method = MG_ATTN_HALO,
-                                                                       .heads = 1,
-                                                                       .port = port_of(ports, rank, 2),
-                                                                       .first = first,
-                                                                       .map = &map});
+    int status = mg_attn_context_create(
+        &made, &(mg_attn_context_desc){
+                   .method = MG_ATTN_HALO, .heads = 1, .port = port_of(ports, rank, 2), .first = first, .map = &map});
     assert_int_equal(status, 0);
     mg_attn_context_describe(&info, made, 1);
     assert_int_equal(info.halo_rows, rank ? 0 : 1);
@@ -235,11 +234,9 @@ static void hidden_pairs_fetch_nothing(void **state)
 /* Of one rank, which needs no port. */
 static int create(mg_attn_context **made, mg_attn_method method, mg_attn_map map, const int64_t *first, int heads)
 {
-    return mg_attn_context_create(made, &(mg_attn_context_desc){.method = method,
-                                                                .heads = heads,
-                                                                .port = {.rank = 0, .ranks = 1},
-                                                                .first = first,
-                                                                .map = &map});
+    return mg_attn_context_create(
+        made, &(mg_attn_context_desc){
+                  .method = method, .heads = heads, .port = {.rank = 0, .ranks = 1}, .first = first, .map = &map});
 }
 
 static void refuses(const char *text, mg_attn_method method, mg_attn_map map, const int64_t *first, int heads)
@@ -255,7 +252,8 @@ static void halo_refuses_dense_attention(void **state)
     (void)state;
     const int64_t first[] = {0, EACH}, starts[EACH + 1] = {0};
     const uint8_t codes[EACH * EACH] = {0};
-    const mg_attn_map dense = {.kind = MG_ATTN_DENSE, .queries = EACH, .keys = EACH, .dense = codes, .dense_stride = EACH};
+    const mg_attn_map dense = {
+        .kind = MG_ATTN_DENSE, .queries = EACH, .keys = EACH, .dense = codes, .dense_stride = EACH};
     mg_attn_map near = {.kind = MG_ATTN_NEAR, .queries = EACH, .keys = EACH, .near_starts = starts};
     refuses("not of kind MG_ATTN_NEAR: every query sees all keys", MG_ATTN_HALO, dense, first, 1);
     refuses("far pairs are not masked", MG_ATTN_HALO, near, first, 1);
@@ -263,6 +261,34 @@ static void halo_refuses_dense_attention(void **state)
     near.mask_far = 1;
     assert_int_equal(create(&made, MG_ATTN_HALO, near, first, 1), 0);
     mg_attn_context_destroy(made);
+}
+
+static void contexts_say_what_they_hold(void **state)
+{
+    (void)state;
+    const int64_t first[] = {0, EACH}, starts[EACH + 1] = {0, 2, 2, 3, 3};
+    const int32_t columns[] = {0, 3, 1};
+    const mg_attn_map map = {.kind = MG_ATTN_NEAR,
+                             .queries = EACH,
+                             .keys = EACH,
+                             .codes = 2,
+                             .far_code = 1,
+                             .mask_far = 1,
+                             .near_starts = starts,
+                             .near_columns = columns};
+    mg_attn_set_memory_hook(counting_hook);
+    for (int method = MG_ATTN_RING; method <= MG_ATTN_HALO; method++) {
+        mg_attn_context *made;
+        mg_attn_context_info info;
+        outstanding = 0;
+        assert_int_equal(create(&made, method, map, first, 1), 0);
+        mg_attn_context_describe(&info, made, 8);
+        assert_int_equal(info.plan_bytes, outstanding);
+        assert_int_equal(info.seen_pairs, 3);
+        mg_attn_context_destroy(made);
+        assert_int_equal(outstanding, 0);
+    }
+    mg_attn_set_memory_hook(NULL);
 }
 
 static void wrong_descriptions(void **state)
@@ -297,8 +323,14 @@ static void wrong_calls(void **state)
     const mg_attn_call good = {.heads = 1, .dim = 1, .q = t, .k = t, .v = t, .out = t, .lse = x, .dout = t};
     assert_true(mg_attn_context_workspace_bytes(made, &good, 1) > 0);
     mg_attn_call bad[] = {good, good, good, good, good, good, good, good};
-    const char *const says[] = {"2 heads, but it was made for 1", "dim 0", "MG_ATTN_FP32", "key_bias", "dlse",
-                                "dropout ids", "MG_ATTN_NEAR", "needs k"};
+    const char *const says[] = {"2 heads, but it was made for 1",
+                                "dim 0",
+                                "MG_ATTN_FP32",
+                                "key_bias",
+                                "dlse",
+                                "dropout ids",
+                                "MG_ATTN_NEAR",
+                                "needs k"};
     bad[0].heads = 2;
     bad[1].dim = 0;
     bad[2].type = MG_ATTN_BF16;
@@ -323,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halo_refuses_dense_attention),
+        cmocka_unit_test(contexts_say_what_they_hold),
         cmocka_unit_test(wrong_descriptions),
         cmocka_unit_test(wrong_calls),
         cmocka_unit_test(all_ranks_learn_that_one_is_wrong),

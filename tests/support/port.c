@@ -66,8 +66,8 @@ static int enter(port *of)
 {
     test_ports *p = of->of;
     if (p->delay && of->calls++ % 3 == 0) {
-        const struct timespec t = {.tv_nsec = (long)(test_random_bits((uint64_t)of->rank, of->calls) %
-                                                     (uint64_t)p->delay * 1000)};
+        const struct timespec t = {
+            .tv_nsec = (long)(test_random_bits((uint64_t)of->rank, of->calls) % (uint64_t)p->delay * 1000)};
         nanosleep(&t, NULL);
     }
     pthread_mutex_lock(&p->lock);
