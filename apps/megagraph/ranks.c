@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,10 +145,15 @@ static int run_rank(mg_comm *comm, void *context)
     return 0;
 }
 
+/* Of all that wait for a late rank, one says so. */
 static void warn(void *context, const char *line)
 {
+    static const int64_t quiet_seconds = 30;
+    static _Atomic int64_t last = -1000;
+    int64_t now = (int64_t)mg_progress_seconds(), before = atomic_load(&last);
     (void)context;
-    fprintf(stderr, "megagraph: %s\n", line);
+    if (now - before >= quiet_seconds && atomic_compare_exchange_strong(&last, &before, now))
+        fprintf(stderr, "megagraph: %s\n", line);
 }
 
 static int run_processes(launch *l, const mg_comm_options *options)
@@ -177,6 +183,9 @@ int mg_ranks_run(const mg_config *config, int (*work)(mg_comm *comm, void *conte
     }
     if (mpi)
         return run_processes(&l, &options);
+    if (ranks * l.threads > allowed_cores())
+        mg_progress_say("note: %d ranks of %d thread%s on %d cores take turns", ranks, l.threads,
+                        l.threads == 1 ? "" : "s", allowed_cores());
     int status = relay(mg_comm_run_threads(ranks, &options, run_rank, &l), mg_dp_last_error());
     return l.status ? fail(l.status, "%s", l.line) : status;
 }

@@ -54,7 +54,8 @@ static void forget_ranks(mg_session *s, const char *flag)
     mg_config *config = &s->config;
     s->ranks_before = config->parallel.ranks == MG_AUTO ? 1 : config->parallel.ranks;
     config->parallel.context = MG_AUTO;
-    config->parallel.context_method = MG_METHOD_AUTO;
+    if (config->parallel.context_method == MG_METHOD_NONE)
+        config->parallel.context_method = MG_METHOD_AUTO;
     if (flag || mg_comm_under_mpi())
         config->parallel.ranks = MG_AUTO;
 }

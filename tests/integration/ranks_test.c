@@ -151,11 +151,55 @@ static void what_is_written(void **state)
     free(plan);
 }
 
+/* Over all ranks: attention as libattn/context.h says, twice the parameters' gradients to and from every other rank. */
+static void sent_bytes_are_the_formulas(void **state)
+{
+    (void)state;
+    enum { LAYERS = 2, HIDDEN = 16, HEADS = 4, NODES = 150 };
+    const double row = HIDDEN * 4.0, lse = HEADS * 4.0;
+    const struct {
+        const char *run;
+        int ranks;
+        double layer; /* bytes per node and layer that all ranks send */
+    } cases[] = {
+        {"graphormer-ring-2", 2, 6 * row},
+        {"graphormer-all_to_all-2", 2, (12 * row + 2 * lse) / 2},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        char path[128];
+        int others = cases[c].ranks - 1;
+        double sent = 0;
+        for (int r = 0; r < cases[c].ranks; r++)
+            sent += ranks_sent(cases[c].run, r);
+        snprintf(path, sizeof path, "%s/summary.json", cases[c].run);
+        double expected = others * (LAYERS * NODES * cases[c].layer + 8 * program_number(path, "parameters"));
+        if (sent != expected)
+            fail_msg("%s: %.0f bytes were sent, the formula says %.0f", cases[c].run, sent, expected);
+    }
+}
+
+/* mpirun's children; the job must end by itself soon after one of them is gone. */
+static void killed_ends_the_job(void **state)
+{
+    (void)state;
+    char command[4096];
+    snprintf(command, sizeof command,
+             "%s --oversubscribe --allow-run-as-root -n 2 " MEGAGRAPH_PROGRAM
+             " train --data graph.npz --out killed %s train.epochs=100000 train.patience=0 >stdout 2>stderr & job=$!\n"
+             "for i in $(seq 600); do [ -s killed/checkpoint/manifest.json ] && break; sleep 0.05; done\n"
+             "kill -9 $(ps -o pid= --ppid $job | tail -1); begun=$(date +%%s)\n"
+             "wait $job && exit 1; [ $(($(date +%%s) - begun)) -le 10 ]",
+             ranks_mpirun, small);
+    assert_int_equal(system(command), 0);
+    char *said = program_text("stderr");
+    assert_non_null(strstr(said, "(Killed)"));
+    free(said);
+    ranks_run(1, "predict --run killed --out killed.npy");
+}
+
 static void interrupted_goes_on(void **state)
 {
     (void)state;
-    if (*ranks_mpirun)
-        skip(); /* mpirun forwards no more than it must */
     ranks_run(2, "train --data graph.npz --out long %s train.epochs=60", small);
     assert_int_equal(
         program_interrupted("cut/log.jsonl", 9, "train --data graph.npz --out cut --ranks 2 %s train.epochs=60", small),
@@ -168,8 +212,6 @@ static void interrupted_goes_on(void **state)
 static void refused(void **state)
 {
     (void)state;
-    if (*ranks_mpirun)
-        skip(); /* the same lines */
     program_works("generate graphs --out graphs.npz --graphs 20 --nodes 6");
     program_refuses("has 20 graphs", "train --data graphs.npz --out r --ranks 2");
     program_refuses("train.clusters is 3", "train --data graph.npz --out r --ranks 2 --set train.clusters=3");
@@ -193,11 +235,13 @@ int main(int count, char **arguments)
             is_all = 1;
         else
             ranks_mpirun = arguments[a];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_one_rank),       cmocka_unit_test(more_ranks_than_nodes),
-        cmocka_unit_test(resumed_on_other_ranks), cmocka_unit_test(predicted_alike),
-        cmocka_unit_test(same_bytes_again),       cmocka_unit_test(what_is_written),
-        cmocka_unit_test(interrupted_goes_on),    cmocka_unit_test(refused),
-    };
-    return cmocka_run_group_tests_name("one rank equals many", tests, ranks_make_data, program_teardown);
+#define BOTH                                                                                                           \
+    cmocka_unit_test(same_as_one_rank), cmocka_unit_test(more_ranks_than_nodes),                                       \
+        cmocka_unit_test(resumed_on_other_ranks), cmocka_unit_test(predicted_alike),                                   \
+        cmocka_unit_test(same_bytes_again), cmocka_unit_test(what_is_written),                                         \
+        cmocka_unit_test(sent_bytes_are_the_formulas)
+    const struct CMUnitTest threads[] = {BOTH, cmocka_unit_test(interrupted_goes_on), cmocka_unit_test(refused)};
+    const struct CMUnitTest processes[] = {BOTH, cmocka_unit_test(killed_ends_the_job)};
+    return *ranks_mpirun ? cmocka_run_group_tests_name("processes", processes, ranks_make_data, program_teardown)
+                         : cmocka_run_group_tests_name("threads", threads, ranks_make_data, program_teardown);
 }
