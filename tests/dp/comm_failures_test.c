@@ -109,6 +109,8 @@ static void sizes_differ(void **state)
 
 /* --- a rank gives up --- */
 
+static atomic_int came_back, woken;
+
 static int aborts(mg_comm *comm, void *context)
 {
     int how = *(int *)context, rank = mg_comm_rank(comm);
@@ -123,6 +125,10 @@ static int aborts(mg_comm *comm, void *context)
         usleep(20000);
         mg_comm_abort(comm, -ENOENT, "no file x.npz");
         status = mg_comm_barrier(comm); /* its own calls fail too */
+        /* The others come back while this thread still lives: the abort woke them, not its end. */
+        for (int i = 0; i < 500 && atomic_load(&came_back) < 3; i++)
+            usleep(10000);
+        atomic_store(&woken, atomic_load(&came_back));
     } else if (how == 0) {
         status = mg_comm_barrier(comm);
     } else if (how == 1) {
@@ -135,6 +141,7 @@ static int aborts(mg_comm *comm, void *context)
                     status = mg_comm_test(comm, &request, &done);
     }
     free(data); /* nobody writes to it from here on */
+    atomic_fetch_add(&came_back, 1);
     if (how != 3) {
         CHECK(status == -ECONNABORTED);
         CHECK(!strcmp(mg_dp_last_error(), "rank 3: no file x.npz"));
@@ -145,8 +152,11 @@ static int aborts(mg_comm *comm, void *context)
 static void abort_wakes_all(void **state)
 {
     (void)state;
-    for (int how = 0; how < 3; how++)
+    for (int how = 0; how < 3; how++) {
+        atomic_store(&came_back, 0);
         expect(mg_comm_run_threads(4, NULL, aborts, &how), -ENOENT, "rank 3: no file x.npz");
+        assert_int_equal(atomic_load(&woken), 3);
+    }
     int how = 3;
     expect(mg_comm_run_threads(4, NULL, aborts, &how), -ENOENT, "rank 3: ");
 }
@@ -181,6 +191,39 @@ static void abort_in_flight(void **state)
     for (int64_t rounds = 0; rounds < 30; rounds++)
         expect(mg_comm_run_threads(4, &(mg_comm_options){.chunk_bytes = 1024}, aborts_in_flight, &rounds), -EINTR,
                "rank 0: enough");
+}
+
+/* Rank 2 gives up while rank 1 copies a long message to rank 0, which waits for something else: it has its memory back
+   only when the copy is over. */
+static int aborts_in_copy(mg_comm *comm, void *context)
+{
+    (void)context;
+    enum { LONG = 64 << 20 };
+    int me = mg_comm_rank(comm), status = 0;
+    char *data = me < 2 ? malloc(LONG) : NULL, byte;
+    mg_comm_request *copied, *never;
+    if (data)
+        memset(data, me, LONG);
+    if (me == 0)
+        status = mg_comm_receive(comm, &copied, 1, 0, data, LONG);
+    if (!status)
+        status = mg_comm_barrier(comm);
+    if (me == 0 && !status && !(status = mg_comm_receive(comm, &never, 2, 1, &byte, 1)))
+        status = mg_comm_wait(comm, &never);
+    if (me == 1 && !status && !(status = mg_comm_send(comm, &copied, 0, 0, data, LONG)))
+        status = mg_comm_wait(comm, &copied);
+    if (me == 2) {
+        usleep(3000);
+        mg_comm_abort(comm, -EINTR, "enough");
+    }
+    free(data); /* unmapped: who still writes here ends the program */
+    return status;
+}
+
+static void abort_in_copy(void **state)
+{
+    (void)state;
+    expect(mg_comm_run_threads(3, NULL, aborts_in_copy, NULL), -EINTR, "rank 2: enough");
 }
 
 /* Rank 1 returns 0, and the others wait for it. */
@@ -401,10 +444,10 @@ static void ranks_run_openmp(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_mode),       cmocka_unit_test(sizes_differ),     cmocka_unit_test(abort_wakes_all),
-        cmocka_unit_test(abort_in_flight),  cmocka_unit_test(leaving_is_named), cmocka_unit_test(other_endings),
-        cmocka_unit_test(late_is_named),    cmocka_unit_test(allocations_fail), cmocka_unit_test(barrier_holds_back),
-        cmocka_unit_test(waiting_is_idle),
+        cmocka_unit_test(check_mode),         cmocka_unit_test(sizes_differ),    cmocka_unit_test(abort_wakes_all),
+        cmocka_unit_test(abort_in_flight),    cmocka_unit_test(abort_in_copy),   cmocka_unit_test(leaving_is_named),
+        cmocka_unit_test(other_endings),      cmocka_unit_test(late_is_named),   cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(barrier_holds_back), cmocka_unit_test(waiting_is_idle),
 #ifdef _OPENMP
         cmocka_unit_test(ranks_run_openmp),
 #endif

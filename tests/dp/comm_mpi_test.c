@@ -1,7 +1,7 @@
 /* Ranks as processes. Run by mpirun, see CMakeLists.txt:
- *     comm_mpi_test cases CHUNK CHECK     all cases on groups of 1, 2, 3, 4, 7 and 8 of the ranks
- *     comm_mpi_test FAILURE               rank 1 fails while the others wait; comm_mpi_failures.sh looks at what comes
- * out */
+ *     comm_mpi_test cases CHUNK CHECK SIZE ...     all cases on groups of so many of the ranks
+ *     comm_mpi_test FAILURE                        rank 1 fails while the others wait; comm_mpi_failures.sh looks at
+ * what comes out */
 #include "comm_cases.h"
 
 #include <signal.h>
@@ -19,25 +19,23 @@ static int complain(const char *what)
     return 1;
 }
 
-static int run_cases(mg_comm *comm, int64_t chunk)
+static int run_cases(mg_comm *comm, int64_t chunk, char **sizes)
 {
-    static const int sizes[] = {1, 2, 3, 4, 7, 8};
-    int ran = 0;
-    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && sizes[s] <= mg_comm_size(comm); s++) {
+    for (; *sizes; sizes++) {
+        int size = atoi(*sizes);
         mg_comm *group;
         /* The last ranks, backwards: ranks of the group are not those of the job. */
-        if (mg_comm_split(&group, comm, mg_comm_rank(comm) >= mg_comm_size(comm) - sizes[s] ? 0 : -1,
-                          -mg_comm_rank(comm)))
+        if (mg_comm_split(&group, comm, mg_comm_rank(comm) >= mg_comm_size(comm) - size ? 0 : -1, -mg_comm_rank(comm)))
             return complain("split");
-        for (int c = 0; group && c < comm_case_count; c++, ran++)
+        for (int c = 0; group && c < comm_case_count; c++)
             if (comm_cases[c].work(group, &chunk))
                 return complain(comm_cases[c].name);
+        if (group && mg_comm_rank(group) == 0)
+            printf("%d cases on %d ranks\n", comm_case_count, mg_comm_size(group));
         mg_comm_close(group);
         if (mg_comm_barrier(comm))
             return complain("barrier");
     }
-    if (mg_comm_rank(comm) == 0)
-        printf("cases: the largest group ran %d\n", comm_case_count);
     return 0;
 }
 
@@ -76,8 +74,8 @@ int main(int argc, char **argv)
 {
     mg_comm *comm;
     if (argc < 2)
-        return fprintf(stderr, "comm_mpi_test cases CHUNK CHECK, or a failure\n"), 2;
-    int cases = !strcmp(argv[1], "cases") && argc == 4;
+        return fprintf(stderr, "comm_mpi_test cases CHUNK CHECK SIZE ..., or a failure\n"), 2;
+    int cases = !strcmp(argv[1], "cases") && argc > 4;
     mg_comm_options options = {.warn = warn, .late_seconds = 0.5};
     if (cases)
         options = (mg_comm_options){.chunk_bytes = atoll(argv[2]), .check = atoi(argv[3])};
@@ -85,8 +83,8 @@ int main(int argc, char **argv)
         return complain("open");
     if (strcmp(mg_comm_backend(comm), "mpi") || mg_comm_under_mpi() != (mg_comm_size(comm) > 1))
         return complain("not under MPI");
-    int status =
-        cases ? run_cases(comm, options.chunk_bytes ? options.chunk_bytes : 256 << 20) : fail_as(comm, argv[1]);
+    int status = cases ? run_cases(comm, options.chunk_bytes ? options.chunk_bytes : 256 << 20, argv + 4)
+                       : fail_as(comm, argv[1]);
     mg_comm_close(comm);
     return status;
 }
