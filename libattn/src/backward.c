@@ -19,6 +19,7 @@
  * last (gathered.c), a few heads at a time. */
 #include "backward.h"
 #include "library.h"
+#include "near_call.h"
 #include "parallel.h"
 
 #include <math.h>
@@ -296,12 +297,14 @@ static void zero_value_gradients(const call_state *s)
 static void begin(call_state *s)
 {
     const mg_attn_call *call = &s->call;
+    if (s->sums)
+        memset(s->sums, 0, (size_t)(call->heads * s->sum_rows * s->sum_row) * sizeof *s->sums);
+    if (s->by_token)
+        return;
     mg_attn_pack_queries(s);
     mg_attn_parallel(s->threads, 1, call->heads * larger_of(s->keys.tiles, s->queries.tiles), zero_gradients, s);
     if (call->dvalues)
         zero_value_gradients(s);
-    if (s->sums)
-        memset(s->sums, 0, (size_t)(call->heads * s->sum_rows * s->sum_row) * sizeof *s->sums);
 }
 
 /* Heads whose gradients are stored. */
@@ -388,6 +391,12 @@ int mg_attn_backward(const mg_attn_plan *plan, const mg_attn_call *call)
     if (status)
         return status;
     begin(&s);
+    if (s.by_token) {
+        mg_attn_near_call_backward(&s);
+        if (s.sums)
+            store_table_gradients(&s);
+        return 0;
+    }
     for (int64_t first = 0; first < plan->tile_rows && s.has_tiles; first += s.band.rows) {
         status = mg_attn_band_load(&s, first);
         if (status)

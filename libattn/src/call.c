@@ -68,9 +68,26 @@ static void carve_backward(call_state *s, carver *c)
     s->dv = carve(c, want_dv && s->has_tiles, units, (int64_t)call->value_dim * TILE, sizeof(float));
     s->pair_p = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
     s->pair_ds = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
-    s->sum_rows = smaller_of(s->band.rows, plan->tile_rows);
+}
+
+static void carve_near(call_state *s, carver *c)
+{
+    const mg_attn_plan *plan = s->plan;
+    for (int which = 0; which < (s->backward ? NEAR_TENSORS : NEAR_DOUT); which++) {
+        const int64_t tokens = which == NEAR_K || which == NEAR_V ? plan->keys : plan->queries;
+        const int32_t row = which == NEAR_Q || which == NEAR_K ? s->row : s->value_row;
+        /* Even where the tensor will do: a workspace is good for any strides. */
+        s->near[which].room = carve(c, 1, tokens, (int64_t)s->call.heads * row, sizeof(float));
+    }
+    s->near_tables = carve(c, 1, s->call.heads, plan->map.codes, sizeof(float));
+    s->near_p_ds = carve(c, s->backward, plan->pairs, 2 * smaller_of(s->call.heads, NEAR_HEADS), sizeof(float));
+}
+
+static void carve_sums(call_state *s, carver *c)
+{
+    s->sum_rows = smaller_of(s->band.rows, s->plan->tile_rows);
     s->sum_row = round_up(s->entries, 8);
-    s->sums = carve(c, call->dtable != NULL, call->heads * s->sum_rows, s->sum_row, sizeof(double));
+    s->sums = carve(c, s->call.dtable != NULL, s->call.heads * s->sum_rows, s->sum_row, sizeof(double));
 }
 
 /* Of one thread, from base on. */
@@ -96,9 +113,14 @@ static int lay_out(call_state *s, char *base)
     carver c = {.base = base}, own = {0};
     s->tables = carve(&c, 1, s->call.heads, s->table_row, sizeof(float));
     carve_band(s, &c);
-    carve_side(&s->keys, s, &c, plan->tile_columns, s->has_pairs || (s->backward && s->call.dq.data), s->has_pairs);
-    if (s->backward)
+    if (s->by_token)
+        carve_near(s, &c);
+    else
+        carve_side(&s->keys, s, &c, plan->tile_columns, s->has_pairs || (s->backward && s->call.dq.data), s->has_pairs);
+    if (s->backward && !s->by_token)
         carve_backward(s, &c);
+    if (s->backward)
+        carve_sums(s, &c);
     carve_scratch(s, &own);
     s->scratch_bytes = own.used + 64; /* a line apart */
     s->scratch = carve(&c, 1, s->threads, s->scratch_bytes, 1);
@@ -127,6 +149,8 @@ int mg_attn_call_prepare(call_state *s, const mg_attn_plan *plan, const mg_attn_
     s->threads = mg_attn_threads(call->threads);
     s->has_tiles = plan->map.kind == MG_ATTN_STREAM || plan->row_tiles[plan->tile_rows];
     s->has_pairs = plan->pairs != 0;
+    s->by_token = s->has_pairs && !s->has_tiles && s->backend->near_forward && !call->values && !call->key_bias &&
+                  !(backward && (call->dvalues || call->dkey_bias));
     s->has_bias_element = call->key_bias || (backward && call->dkey_bias);
     s->dim1 = call->dim + s->has_bias_element;
     s->row = round_up(call->dim, 8);
@@ -162,7 +186,8 @@ int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_ca
                     call->workspace ? "not aligned" : "NULL");
     lay_out(s, call->workspace);
     make_tables(s);
-    mg_attn_pack_keys(s);
+    if (!s->by_token)
+        mg_attn_pack_keys(s);
     return 0;
 }
 

@@ -7,6 +7,8 @@
  *     queries    (backward) blocks, and rows where pairs are gathered
  *     gradients  (backward) dq by rows, dk and dv lane-major
  *     pairs      (backward) [HEAD_GROUP][pairs] P and dS of gathered pairs, for the heads at hand
+ *     near       where all pairs are gathered, instead of keys, queries, gradients and pairs: rows of tokens, tables,
+ *                P and dS of the heads at hand
  *     sums       (backward) [heads][rows of tiles][codes] table gradients
  *     scratch    [threads]
  */
@@ -40,6 +42,14 @@ typedef struct packed {
     int64_t tiles;
 } packed;
 
+/* Tokens of a call whose pairs are all gathered: heads side by side. */
+typedef struct near_rows {
+    float *room; /* [tokens][heads][row] where the caller's tensor will not do */
+    const float *data;
+    int64_t stride; /* of a token */
+} near_rows;
+enum { NEAR_Q, NEAR_K, NEAR_V, NEAR_DOUT, NEAR_OUT, NEAR_TENSORS };
+
 typedef struct scratch {
     float *q, *out, *softmax; /* forward: [heads][dim1][64], [heads][value_dim][64], [heads][3][64] */
     uint8_t *codes;           /* [SPAN][64][64] */
@@ -62,7 +72,11 @@ typedef struct call_state {
     float *dq;               /* [heads][tile_rows * 64][row] */
     float *dk, *dv;          /* [heads][tile_columns][dim1 or value_dim x 64] */
     float *pair_p, *pair_ds; /* [HEAD_GROUP][pairs] */
-    double *sums;            /* [heads][sum_rows][sum_row]: rows of tiles of a band, and codes */
+    int by_token;            /* all pairs are gathered: near_call.c */
+    near_rows near[NEAR_TENSORS];
+    float *near_tables; /* [heads][codes], as near_list has them */
+    float *near_p_ds;   /* [pairs][2][heads at once] */
+    double *sums;       /* [heads][sum_rows][sum_row]: rows of tiles of a band, and codes */
     int64_t sum_rows;
     int32_t sum_row;
     char *scratch;
@@ -127,6 +141,9 @@ int64_t mg_attn_pair_batch(pair_batch *b, const call_state *s, int64_t query, in
 /* 0 or 1 / (1 - p) for all pairs of a tile, lanes last, for the heads whose words come together with head's. */
 void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head);
 float mg_attn_dropout_pair(const call_state *s, int64_t query, int64_t key, int32_t head);
+/* For one query's pairs with `count` keys of the plan; rows of NEAR_BATCH. */
+void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, const int32_t *keys,
+                          int32_t count, int32_t head);
 static inline int dropout_slot(const call_state *s, int32_t head)
 {
     return (head + s->call.dropout.head_begin) % HEAD_GROUP;

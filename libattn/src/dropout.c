@@ -39,6 +39,24 @@ void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, co
                                         .keep = keep[0]});
 }
 
+void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, const int32_t *keys,
+                          int32_t count, int32_t head)
+{
+    const mg_attn_dropout *d = &s->call.dropout;
+    uint32_t ids[NEAR_BATCH] = {0};
+    for (int32_t i = 0; i < count; i++)
+        ids[i] = id_of(d->key_ids, keys[i], s->plan->map.key_begin);
+    s->backend->near_dropout(&(dropout_list){.query = id_of(d->query_ids, query, s->plan->map.query_begin),
+                                             .count = count,
+                                             .keys = ids,
+                                             .seed = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)},
+                                             .step = d->step,
+                                             .layer_and_heads = last_word(d, head),
+                                             .limit = word_limit(d),
+                                             .kept = kept_factor(d),
+                                             .keep = keep[0]});
+}
+
 float mg_attn_dropout_pair(const call_state *s, int64_t query, int64_t key, int32_t head)
 {
     const mg_attn_dropout *d = &s->call.dropout;

@@ -3,6 +3,7 @@
 #include "lanes.h"
 
 void KERNEL(mg_attn_dropout_tile)(const dropout_tile *t);
+void KERNEL(mg_attn_near_dropout)(const dropout_list *l);
 
 typedef int64_t swide __attribute__((vector_size(4 * LANES)));
 typedef int32_t narrow __attribute__((vector_size(2 * LANES)));
@@ -43,4 +44,23 @@ void KERNEL(mg_attn_dropout_tile)(const dropout_tile *t)
                 memcpy(t->keep + (i * TILE + row) * TILE + lane, &keep, sizeof keep);
             }
         }
+}
+
+void KERNEL(mg_attn_near_dropout)(const dropout_list *l)
+{
+    int32_t kept;
+    memcpy(&kept, &l->kept, sizeof kept);
+    for (int32_t at = 0; at < l->count; at += WIDE) {
+        wide keys;
+        for (int i = 0; i < WIDE; i++)
+            keys[i] = l->keys[at + i];
+        wide x[4] = {(wide){0} + l->query, keys, (wide){0} + l->step, (wide){0} + l->layer_and_heads};
+        philox(x, l->seed);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            const swide dropped = (swide)(x[i] & UINT32_MAX) < (swide){0} + (int64_t)l->limit;
+            const narrow keep = ~__builtin_convertvector(dropped, narrow) & kept;
+            memcpy(l->keep + i * NEAR_BATCH + at, &keep, sizeof keep);
+        }
+    }
 }

@@ -2,6 +2,7 @@
  * its heads, goes on with the gathered pairs of its queries, and divides at the end. Queries are in the lanes. */
 #include "call.h"
 #include "library.h"
+#include "near_call.h"
 #include "parallel.h"
 #include "quads.h"
 
@@ -259,6 +260,10 @@ int mg_attn_forward(const mg_attn_plan *plan, const mg_attn_call *call)
         return plan->backend->whole_forward(plan, call);
     call_state s;
     int status = mg_attn_call_begin(&s, plan, call, 0);
+    if (!status && s.by_token) {
+        mg_attn_near_call_forward(&s);
+        return 0;
+    }
     for (int64_t first = 0; first < (status ? 0 : plan->tile_rows); first += s.band.rows) {
         const int64_t rows = smaller_of(s.band.rows, plan->tile_rows - first);
         status = mg_attn_band_load(&s, first);

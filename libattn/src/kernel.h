@@ -103,6 +103,56 @@ typedef struct pair_list {
 } pair_list;
 enum { PAIR_BATCH = 256 };
 
+/* Some pairs of one query, for some heads at once, where all pairs are gathered and the heads of a token lie side by side.
+   Arrays [heads] are repeated to fill NEAR_LANES. */
+enum { NEAR_BATCH = 64, NEAR_HEADS = 8, NEAR_LANES = 16, NEAR_SUMS = 4 };
+typedef struct near_list {
+    int32_t heads;          /* 1, 2, 4 or 8 */
+    int32_t row, value_row; /* of a head, multiples of 8 */
+    int32_t count;          /* 1..NEAR_BATCH */
+    const int32_t *keys;    /* [count] rows of k and v; those up to `ahead` come next */
+    int64_t ahead;
+    const uint8_t *codes;   /* [count] */
+    const float *table;     /* [codes][heads], none is -inf */
+    const float *keep;      /* [count][heads], readable up to a multiple of NEAR_LANES, or NULL */
+    float scale;            /* of q . k */
+    const float *q, *k, *v;
+    int64_t k_stride, v_stride;
+    /* forward: the softmax so far; `first` or `last` of the query's pairs */
+    int first, last;
+    float *maximum, *sum; /* [heads]; sum is by lane until the last */
+    float *out;           /* [heads][value_row] */
+    /* backward */
+    const float *dout;
+    const float *lse, *delta; /* [heads] */
+    float *dq;                /* [heads][row], scale left out, or NULL */
+    float *p_ds;              /* [count][2][heads] out: P with dropout, dS */
+    float *table_sums;        /* [codes][NEAR_SUMS][heads] += dS, or NULL */
+} near_list;
+
+/* The pairs of one key: dk and dv += what its queries give, scale left out. */
+typedef struct near_sums {
+    int32_t heads, row, value_row, count;
+    const int32_t *queries; /* [count]; those up to `ahead` come next */
+    const int64_t *at;      /* of the pair in p_ds */
+    int64_t ahead;
+    const float *p_ds;
+    const float *q, *dout;
+    int64_t q_stride, dout_stride;
+    float *dk, *dv; /* NULL: not wanted */
+} near_sums;
+
+/* Dropout of listed pairs of one query, for the four heads whose words come together. */
+typedef struct dropout_list {
+    uint32_t query;
+    int32_t count;        /* 1..NEAR_BATCH */
+    const uint32_t *keys; /* [NEAR_BATCH] ids */
+    uint32_t seed[2], step, layer_and_heads;
+    uint64_t limit;
+    float kept;
+    float *keep; /* out: [4][NEAR_BATCH] */
+} dropout_list;
+
 /* Dropout of a tile for the four heads whose words come together: header of mg_attn_dropout. */
 typedef struct dropout_tile {
     const uint32_t *lanes, *rows; /* [64] ids of the tokens in the lanes, and of the others */
@@ -129,6 +179,11 @@ typedef struct attn_backend {
     /* x += sum over i of factors[i] * rows[indices[i]] */
     void (*add_rows)(float *x, const float *factors, const float *rows, int32_t row, const int32_t *indices,
                      int32_t count);
+    void (*near_forward)(const near_list *);
+    void (*near_backward)(const near_list *);
+    void (*near_delta)(float *delta, const float *out, const float *dout, int32_t row, int32_t heads);
+    void (*near_add)(const near_sums *);
+    void (*near_dropout)(const dropout_list *);
     /* A backend that does without tiles and without workspace. */
     int (*whole_forward)(const mg_attn_plan *, const mg_attn_call *);
     int (*whole_backward)(const mg_attn_plan *, const mg_attn_call *);

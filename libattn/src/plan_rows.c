@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where far pairs are masked, a tile with at most so many seen pairs is gathered by pair: a choice, see README.md. */
-enum { GATHER_PAIRS = 256, PATCH_PAIRS = 512 };
+/* Where far pairs are masked, a tile with at most so many seen pairs is gathered by pair: a choice, see README.md. So are
+   all, where at most one pair in TILED would be left in tiles: a plan of pairs alone is done by token (near_call.c). */
+enum { GATHER_PAIRS = 256, PATCH_PAIRS = 512, TILED = 8 };
 
 /* A pair on its way into its tile or into the gathered pairs. */
 typedef struct item {
@@ -18,6 +19,7 @@ typedef struct item {
 
 typedef struct lister {
     mg_attn_plan *plan;
+    int gather_pairs; /* a tile with at most so many is gathered */
     int64_t tile_count, tile_capacity, entry_count, entry_capacity, pair_capacity;
     /* Of one row of tiles: */
     item *near, *sorted; /* near pairs by row, and by tile */
@@ -157,7 +159,7 @@ static int list_bytes(lister *l, int64_t tile_row)
             continue;
         }
         plan->info.seen_pairs += status;
-        if (map->mask_far && status <= GATHER_PAIRS) {
+        if (map->mask_far && status <= l->gather_pairs) {
             plan->info.tiles_pairs++;
             status = gather_bytes(l, tile_row, &tile, bytes);
         } else {
@@ -259,7 +261,7 @@ static int list_near_tile(lister *l, int64_t tile_row, int32_t column, const ite
     if (!seen)
         return 0;
     plan->info.seen_pairs += seen;
-    if (map->mask_far && seen <= GATHER_PAIRS) {
+    if (map->mask_far && seen <= l->gather_pairs) {
         plan->info.tiles_pairs++;
         for (int64_t i = 0; i < count && !status; i++)
             status = gather(l, items[i]);
@@ -372,15 +374,30 @@ static int shrink_all(lister *l)
     return 0;
 }
 
-static int list_rows(lister *l)
+static int list_all(lister *l, int gather_pairs)
 {
     mg_attn_plan *plan = l->plan;
+    mg_attn_plan_info *info = &plan->info;
     int status = 0;
+    l->gather_pairs = gather_pairs;
+    l->tile_count = l->entry_count = plan->pairs = 0;
+    info->seen_pairs = info->tiles_constant = info->tiles_patch = info->tiles_codes = info->tiles_pairs = 0;
+    memset(l->work, 0, (size_t)plan->tile_rows * sizeof *l->work);
     for (int64_t row = 0; row < plan->tile_rows && !status; row++) {
         status = plan->map.kind == MG_ATTN_NEAR ? list_near(l, row) : list_bytes(l, row);
         if (!status)
             status = end_row(l, row);
     }
+    return status;
+}
+
+static int list_rows(lister *l)
+{
+    const mg_attn_plan *plan = l->plan;
+    int status = list_all(l, GATHER_PAIRS);
+    const int64_t tiled = plan->info.seen_pairs - plan->pairs;
+    if (!status && plan->pairs && tiled && tiled * TILED <= plan->info.seen_pairs)
+        status = list_all(l, PAIRS);
     if (!status)
         status = order_rows(l);
     return status ? status : shrink_all(l);
