@@ -47,6 +47,17 @@ static int has_v4(void)
 }
 #endif
 
+#ifdef MG_HAVE_AMX
+#include "amx.h"
+
+#include <cpuid.h>
+static int has_amx(void)
+{
+    unsigned a, b, c, d;
+    return has_v4() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 24 & 1 && d >> 22 & 1 && mg_attn_amx_supported();
+}
+#endif
+
 /* Best last but for the reference, which is chosen only by name. */
 static const attn_backend backends[] = {
     {.name = "reference",
@@ -61,6 +72,16 @@ static const attn_backend backends[] = {
      .lookup = 32,
      KERNELS(v4),
      .turn_codes = mg_attn_turn_codes_v4},
+#ifdef MG_HAVE_AMX
+    {.name = "amx",
+     .supported = has_amx,
+     .lookup = 32,
+     KERNELS(v4),
+     .turn_codes = mg_attn_turn_codes_v4,
+     .bf16 = mg_attn_amx_forward,
+     .bf16_begin = mg_attn_amx_begin,
+     .bf16_end = mg_attn_amx_end},
+#endif
 #endif
 };
 enum { BACKENDS = sizeof backends / sizeof *backends };

@@ -62,9 +62,11 @@ int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, c
         *bias = (tile_bias){.kind = BIAS_CONSTANT, .constant = table[place->tile->code]};
         return bias->constant != -__builtin_inff();
     }
-    if (s->entries <= s->backend->lookup && !values && !unsaid && !whole) {
-        *bias = (tile_bias){
-            .kind = s->entries <= 16 ? BIAS_LOOKUP16 : BIAS_LOOKUP32, .table = table, .codes = place->codes};
+    const int32_t entries =
+        place->tile->cut ? s->entries : s->plan->map.codes; /* without the hidden code, if it can be */
+    if (entries <= s->backend->lookup && !values && !unsaid && !whole) {
+        *bias =
+            (tile_bias){.kind = entries <= 16 ? BIAS_LOOKUP16 : BIAS_LOOKUP32, .table = table, .codes = place->codes};
         return 1;
     }
     if (!place->keys_in_lanes && s->backend->turn_codes)

@@ -1,4 +1,5 @@
 /* Checking a call and laying out its workspace. */
+#include "amx.h"
 #include "call.h"
 #include "check.h"
 #include "library.h"
@@ -97,8 +98,10 @@ static scratch carve_scratch(const call_state *s, carver *c)
     const int drops = call->dropout.probability > 0, forward = !s->backward;
     scratch w;
     w.q = carve(c, forward, call->heads, (int64_t)s->dim1 * TILE, sizeof(float));
-    w.out = carve(c, forward, call->heads, (int64_t)call->value_dim * TILE, sizeof(float));
-    w.softmax = carve(c, forward, call->heads, 3 * TILE, sizeof(float));
+    w.half_q = carve(c, s->bf16, call->heads, (int64_t)mg_attn_bf16_steps(s) * STEP * TILE, sizeof(uint16_t));
+    w.room = carve(c, s->bf16, BF16_ROOM, 1, 1);
+    w.out = carve(c, forward, call->heads, (int64_t)round_up(call->value_dim, s->bf16 ? 16 : 1) * TILE, sizeof(float));
+    w.softmax = carve(c, forward, call->heads, (s->bf16 ? 17 : 3) * TILE, sizeof(float));
     w.codes = carve(c, s->has_tiles, forward ? SPAN + 1 : CELL * CELL, PAIRS, 1);
     w.bias = carve(c, s->has_tiles, PAIRS, 1, sizeof(float));
     w.keep = carve(c, s->has_tiles && drops, HEAD_GROUP, PAIRS, sizeof(float));
@@ -117,6 +120,9 @@ static int lay_out(call_state *s, char *base)
         carve_near(s, &c);
     else
         carve_side(&s->keys, s, &c, plan->tile_columns, s->has_pairs || (s->backward && s->call.dq.data), s->has_pairs);
+    const int64_t units = (int64_t)s->call.heads * plan->tile_columns;
+    s->half[0] = carve(&c, s->bf16, units, (int64_t)mg_attn_bf16_steps(s) * STEP * TILE, sizeof(uint16_t));
+    s->half[1] = carve(&c, s->bf16, units, (int64_t)mg_attn_bf16_value_tiles(s) * 16 * TILE, sizeof(uint16_t));
     if (s->backward && !s->by_token)
         carve_backward(s, &c);
     if (s->backward)
@@ -157,6 +163,7 @@ int mg_attn_call_prepare(call_state *s, const mg_attn_plan *plan, const mg_attn_
     s->value_row = round_up(s->call.value_dim, 8);
     s->entries = plan->entries;
     s->table_row = round_up(plan->entries, 32);
+    s->bf16 = mg_attn_bf16_wanted(s);
     return lay_out(s, NULL);
 }
 
@@ -186,7 +193,9 @@ int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_ca
                     call->workspace ? "not aligned" : "NULL");
     lay_out(s, call->workspace);
     make_tables(s);
-    if (!s->by_token)
+    if (s->bf16 && !mg_attn_bf16_pack(s))
+        s->bf16 = 0; /* the workspace has room for both */
+    if (!s->by_token && !s->bf16)
         mg_attn_pack_keys(s);
     return 0;
 }

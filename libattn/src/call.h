@@ -52,6 +52,9 @@ enum { NEAR_Q, NEAR_K, NEAR_V, NEAR_DOUT, NEAR_OUT, NEAR_TENSORS };
 
 typedef struct scratch {
     float *q, *out, *softmax; /* forward: [heads][dim1][64], [heads][value_dim][64], [heads][3][64] */
+    uint16_t *half_q;         /* forward in bf16: [heads][64][steps x 32]; out [heads][64][value tiles x 16], softmax
+                                 [heads][64 + 64 x 16] */
+    void *room;               /* BF16_ROOM */
     uint8_t *codes;           /* [SPAN][64][64] */
     float *bias, *keep, *ds;  /* [64][64], [HEAD_GROUP][64][64], [64][64] */
     float *careful;           /* mg_attn_careful_floats() */
@@ -68,6 +71,8 @@ typedef struct call_state {
     float *tables;
     band band;
     packed keys, queries;
+    int bf16;                /* forward_bf16.c does this call, and its keys and values are in `half` */
+    uint16_t *half[2];       /* [heads][tiles] as in amx.h */
     float *lse, *delta;      /* backward: [heads][tile_rows * 64], as in backward_tile */
     float *dq;               /* [heads][tile_rows * 64][row] */
     float *dk, *dv;          /* [heads][tile_columns][dim1 or value_dim x 64] */
@@ -102,6 +107,13 @@ int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type
 void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head,
                       int32_t dim);
 void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int64_t token, int32_t head, int32_t dim);
+
+/* --- forward_bf16.c --- */
+int mg_attn_bf16_wanted(const call_state *s);
+int32_t mg_attn_bf16_steps(const call_state *s);
+int32_t mg_attn_bf16_value_tiles(const call_state *s);
+int mg_attn_bf16_pack(call_state *s); /* 0: the call needs fp32 after all, for the sake of tokens or biases */
+void mg_attn_bf16_rows(call_state *s, int64_t rows, int32_t groups); /* of the band */
 
 /* --- band.c --- */
 /* Makes the band that begins at row of tiles `first`: 0, or -ECANCELED, or -EINVAL for a wrong code. */

@@ -271,6 +271,10 @@ int mg_attn_forward(const mg_attn_plan *plan, const mg_attn_call *call)
             return status;
         /* Heads share decoded codes, so they are split only where rows alone do not feed the threads. */
         const int64_t wanted = (4 * s.threads + rows - 1) / rows;
+        if (s.bf16) {
+            mg_attn_bf16_rows(&s, rows, (int32_t)smaller_of(wanted, s.call.heads));
+            continue;
+        }
         forward_context f = {.s = &s, .groups = (int32_t)smaller_of(wanted, s.call.heads)};
         mg_attn_parallel(s.threads, 1, rows * f.groups, do_row, &f);
     }

@@ -205,7 +205,7 @@ static void rare_column(block s, const forward_tile *t, int lane, int v)
         for (int r = 0; r < ROWS; r++)
             s[r][v] = rare_probability(scores_of[r], maximum);
         sum = _mm512_add_ps(_mm512_loadu_ps(t->sum + lane), sum_of(s, v));
-        const __mmask16 above = _mm512_cmp_ps_mask(sum, _mm512_set1_ps(MOST), _CMP_GT_OQ);
+        const __mmask16 above = _mm512_cmp_ps_mask(sum, _mm512_set1_ps(RAISE_ABOVE), _CMP_GT_OQ);
         if (again || !above)
             break;
         const __m512 raised = _mm512_max_ps(top, _mm512_add_ps(maximum, _mm512_set1_ps(40)));
@@ -278,7 +278,7 @@ INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS],
     UNROLL
     for (int v = 0; v < VECS; v++) {
         sum[v] = _mm512_add_ps(total[v], sum_of(s, v));
-        above |= _mm512_cmp_ps_mask(sum[v], _mm512_set1_ps(MOST), _CMP_GT_OQ);
+        above |= _mm512_cmp_ps_mask(sum[v], _mm512_set1_ps(RAISE_ABOVE), _CMP_GT_OQ);
     }
     if (__builtin_expect(above, 0))
         return 0;

@@ -4,7 +4,7 @@
 #include "lanes.h"
 
 #define LOG2_E 1.44269504f
-#define MOST 0x1p60f /* a sum of probabilities above this has its maximum raised */
+#define RAISE_ABOVE 0x1p60f /* a sum of probabilities above this has its maximum raised */
 
 #define POWER_OF_TWO                                                                                                   \
     {                                                                                                                  \

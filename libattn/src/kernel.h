@@ -163,6 +163,8 @@ typedef struct dropout_tile {
     float *keep;                             /* out: [4][64][64], lanes last */
 } dropout_tile;
 
+struct bf16_tile;
+
 typedef struct attn_backend {
     const char *name;
     int (*supported)(void);
@@ -171,6 +173,10 @@ typedef struct attn_backend {
     /* Lookups of `forward` want codes by four: turns the codes of a tile, query-major in rows `stride` apart. NULL: they
        are lanes last. */
     void (*turn_codes)(uint8_t *out, const uint8_t *in, int64_t stride);
+    /* Forward of calls in bf16, of amx.h; NULL: as in fp32. Tiles are worked on between begin and end. */
+    void (*bf16)(const struct bf16_tile *);
+    void (*bf16_begin)(void);
+    void (*bf16_end)(void);
     void (*backward)(const backward_tile *);
     void (*table)(const table_tile *);
     void (*dropout)(const dropout_tile *);
