@@ -251,7 +251,7 @@ template <class Work> double timed(const Work &work)
 }
 
 // roofline.cpp
-int roofline(int64_t tokens, bool backward);
+int roofline(int64_t tokens, int heads, bool backward); // heads 0: 256 / dim, 2 to 8
 int scaling();
 
 #endif

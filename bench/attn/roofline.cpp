@@ -23,11 +23,11 @@ void take_turns(std::vector<side> &sides, int turns)
         }
 }
 
-int heads_of(int32_t dim) { return std::clamp(256 / dim, 2, 8); }
+int heads_of(int32_t dim, int heads) { return heads ? heads : std::clamp(256 / dim, 2, 8); }
 
-void one_dim(int64_t tokens, int32_t dim, const std::vector<uint8_t> &map, bool backward)
+void one_dim(int64_t tokens, int32_t dim, int heads, const std::vector<uint8_t> &map, bool backward)
 {
-    layer l(tokens, heads_of(dim), dim);
+    layer l(tokens, heads_of(dim, heads), dim);
     mg_attn_map none = {};
     none.kind = MG_ATTN_NONE;
     none.queries = none.keys = tokens;
@@ -63,7 +63,7 @@ void one_dim(int64_t tokens, int32_t dim, const std::vector<uint8_t> &map, bool 
 
 } // namespace
 
-int roofline(int64_t tokens, bool backward)
+int roofline(int64_t tokens, int heads, bool backward)
 {
     limits = bench_probe(threads);
     std::printf("%d thread%s: %.1f Gflop/s, %.2f Gexp/s, %.1f GB/s; bound = max(flops / peak + scores / exp, bytes / "
@@ -73,7 +73,7 @@ int roofline(int64_t tokens, bool backward)
                 "of bound", "best", "times fp32");
     std::vector<uint8_t> map = dense_codes(tokens);
     for (int32_t dim : {8, 16, 32, 64, 128})
-        one_dim(tokens, dim, map, backward);
+        one_dim(tokens, dim, heads, map, backward);
     return 0;
 }
 

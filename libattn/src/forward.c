@@ -81,7 +81,7 @@ static void transpose_codes(uint8_t out[PAIRS], const uint8_t *in, int64_t strid
         }
 }
 
-static void add_tile(const row_task *r, const tile_place *place, int32_t head)
+static void add_tile(const row_task *r, const tile_place *place, int32_t head, int64_t next)
 {
     const call_state *s = r->s;
     const int32_t dim1 = s->dim1, value_dim = s->call.value_dim;
@@ -98,6 +98,8 @@ static void add_tile(const row_task *r, const tile_place *place, int32_t head)
                       .k = s->keys.tiled[0] + unit * dim1 * TILE,
                       .v = s->keys.tiled[1] + unit * value_dim * TILE,
                       .keep = r->w.keep ? r->w.keep + dropout_slot(s, head) * PAIRS : NULL,
+                      .next_k = s->keys.tiled[0] + next * dim1 * TILE,
+                      .next_v = s->keys.tiled[1] + next * value_dim * TILE,
                       .maximum = softmax,
                       .limit = softmax + TILE,
                       .sum = softmax + 2 * TILE,
@@ -146,7 +148,9 @@ static void add_tiles(const row_task *r, const plan_tile *tiles, int count, int 
             const tile_place place = {.tile = &tiles[i], .row = r->row, .codes = r->w.codes + i * PAIRS};
             if (r->w.keep && (head == r->head_begin || dropout_slot(s, head) == 0))
                 mg_attn_dropout_tile((float(*)[PAIRS])r->w.keep, s, &place, head);
-            add_tile(r, &place, head);
+            const int last = i + 1 == count;
+            const int32_t next_head = last && head + 1 < r->head_end ? head + 1 : head;
+            add_tile(r, &place, head, next_head * s->keys.tiles + tiles[last ? 0 : i + 1].column);
         }
 }
 

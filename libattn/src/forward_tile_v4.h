@@ -26,6 +26,7 @@ enum { AT_ONCE = 8 }; /* dims of out in registers */
 typedef struct strip {
     const forward_tile *t;
     int lane; /* the first of the strip */
+    const float *ahead; /* the next tile's keys or values, which this strip has brought nearer */
     __m512 low, high;
 } strip;
 
@@ -69,8 +70,8 @@ INLINE void scores(block s, const strip *p, int64_t key, const int kind, const i
         UNROLL
         for (int v = 0; v < VECS; v++)
             x[v] = _mm512_loadu_ps(q + d * TILE + v * LANES);
-        if (!dim)
-            _mm_prefetch(k + (dims + d) * BLOCK, _MM_HINT_T0);
+        if (d % 2 == 0)
+            _mm_prefetch(p->ahead + key * dims + d * BLOCK, _MM_HINT_T1);
         UNROLL
         for (int r = 0; r < ROWS; r++) {
             const __m512 y = spread(k + d * BLOCK + r);
@@ -301,6 +302,7 @@ INLINE void tile(const forward_tile *t, rare_function *rare, const int kind, con
     }
     for (p.lane = 0; p.lane < t->lanes; p.lane += STRIP) {
         const int end = t->key_blocks * BLOCK;
+        p.ahead = p.lane ? t->next_v : t->next_k;
         int64_t key = 0;
         while (key < end) {
             for (; key < end && is_rare(&p); key += ROWS)

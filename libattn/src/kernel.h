@@ -45,6 +45,7 @@ typedef struct forward_tile {
        first. */
     float *maximum, *limit, *sum; /* [64] */
     float *out;                   /* [value_dim][64] */
+    const float *next_k, *next_v; /* of the next tile, to be fetched on the side */
 } forward_tile;
 
 enum { AHEAD = 8 }; /* k, v, dk, dv, k_rows, q, dout, dq */
