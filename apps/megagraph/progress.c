@@ -11,7 +11,7 @@
 static _Thread_local int is_quiet;
 static int live_shown;
 static double last_line = -1e9;
-static volatile sig_atomic_t stop_signal;
+static _Atomic int stop_signal; /* lock-free: written by the handler, read by all ranks */
 
 void mg_progress_quiet(int quiet) { is_quiet = quiet; }
 

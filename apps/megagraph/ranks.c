@@ -75,15 +75,16 @@ static int allowed_cores(void)
     return sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
 }
 
-/* A rank's share of the cores: those it was bound to, or one part of all for each rank of this machine. */
+/* A rank's share of the cores: those it was bound to, or one part of all for each rank of this machine; no more than
+   OMP_NUM_THREADS. */
 static int share_of_cores(int ranks, int mpi)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
     int local = mpi ? launched(names, sizeof names / sizeof *names) : ranks, cores = allowed_cores();
-    if (mpi && cores < (int)sysconf(_SC_NPROCESSORS_ONLN))
-        return cores;
-    local = local ? local : ranks;
-    return cores / local > 1 ? cores / local : 1;
+    int bound = mpi && cores < (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int share = bound ? cores : cores / (local ? local : ranks), most = mg_threads_count();
+    share = share < most ? share : most;
+    return share > 1 ? share : 1;
 }
 
 /* --- running --- */
@@ -91,7 +92,6 @@ static int share_of_cores(int ranks, int mpi)
 static _Thread_local int alike; /* the last failure is not this rank's alone */
 
 typedef struct launch {
-    const mg_config *config;
     int (*work)(mg_comm *comm, void *context);
     void *context;
     int threads, mpi;
@@ -171,8 +171,7 @@ int mg_ranks_run(const mg_config *config, int (*work)(mg_comm *comm, void *conte
 {
     int ranks = (int)config->parallel.ranks, mpi = processes() > 0;
     mg_comm_options options = {.late_seconds = 60, .warn = warn};
-    launch l = {.config = config,
-                .work = work,
+    launch l = {.work = work,
                 .context = context,
                 .threads = config->threads ? (int)config->threads : share_of_cores(ranks, mpi),
                 .mpi = mpi,

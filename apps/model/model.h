@@ -93,10 +93,10 @@ void mg_model_initialise(const mg_model *model, float *parameters, uint64_t seed
 
 /* What the model looks at: all borrowed, packed tokens in one order.
  *
- * One graph over many ranks: each rank's batch holds its own rows alone (it may have none), `context` in place of `plan`,
- * and for local parts `halo`: graph has a list per own row, whose columns are the halo's local rows (own ones first, then
- * those of others). Forward and backward are then collective, a rank's outputs are those of its rows, and its gradients are
- * its share: their sum over the ranks is the gradient. Node level, no virtual token, no edge paths. */
+ * One graph over many ranks: each rank's batch holds its own rows alone (it may have none), `context` in place of
+ * `plan`, and for local parts `halo`: graph has a list per own row, whose columns are the halo's local rows (own ones
+ * first, then those of others). Forward and backward are then collective, a rank's outputs are those of its rows, and
+ * its gradients are its share: their sum over the ranks is the gradient. Node level, no virtual token, no edge paths. */
 typedef struct mg_model_batch {
     int64_t tokens, graphs;
     const int64_t *segments;     /* [graphs + 1] token ranges; one graph: {0, tokens} */
@@ -114,10 +114,10 @@ typedef struct mg_model_batch {
     const mg_graph_paths *paths; /*             and their paths over `graph` (empty for pairs with a virtual token) */
 } mg_model_batch;
 
-/* Activations of one batch. Made for a batch's sizes; may be used for any batch that is not larger (tokens, graphs, edges,
-   near pairs, rows of others). O(layers x tokens x hidden); training 0 keeps only what a forward needs, the same for any number of layers. A
-   step with more threads, or a plan that needs more workspace, than at create makes the pass grow. A graph is known by its
-   address and hash: its transposed lists are made once. */
+/* Activations of one batch. Made for a batch's sizes; may be used for any batch that is not larger (tokens, graphs,
+   edges, near pairs, rows of others). O(layers x tokens x hidden); training 0 keeps only what a forward needs, the same
+   for any number of layers. A step with more threads, or a plan that needs more workspace, than at create makes the pass
+   grow. A graph is known by its address and hash: its transposed lists are made once. */
 typedef struct mg_model_pass mg_model_pass;
 int mg_model_pass_create(mg_model_pass **out, const mg_model *model, const mg_model_batch *largest, int training);
 void mg_model_pass_destroy(mg_model_pass *pass);
