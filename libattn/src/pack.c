@@ -57,18 +57,28 @@ static int32_t not_finite(const float *row, int32_t dim)
 enum { EIGHT = 8, ROOM = MG_ATTN_MAX_DIM + 8 };
 typedef float eight[EIGHT][ROOM];
 
-/* Element d of the eight goes to out + d * step. */
-static void put_eight(float *out, int64_t step, const eight rows, int32_t dim)
+/* Element d of the eight, times scale, goes to out + d * step. */
+static void put_eight(float *out, int64_t step, const float *const rows[EIGHT], int32_t dim, float scale)
 {
     for (int32_t d = 0; d < dim; d += 4)
         for (int half = 0; half < EIGHT; half += 4) {
             quad x[4];
             for (int i = 0; i < 4; i++)
-                x[i] = load_quad(rows[half + i] + d);
+                x[i] = load_quad(rows[half + i] + d) * scale;
             transpose_quads(x);
             for (int i = 0; i < 4 && d + i < dim; i++)
                 store_quad(out + (d + i) * step + half, x[i]);
         }
+}
+
+/* Where a token's elements stand as floats, for put_eight: in the caller's tensor, or in `room`. */
+static const float *row_of(float room[ROOM], const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head,
+                           int32_t dim)
+{
+    if (type == MG_ATTN_FP32 && dim % 4 == 0)
+        return (const float *)from->data + token * from->token_stride + head * from->head_stride;
+    mg_attn_load_row(room, from, type, token, head, dim);
+    return room;
 }
 
 int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count,
@@ -79,18 +89,14 @@ int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type
     if (count < TILE)
         memset(out, 0, (size_t)dim * TILE * sizeof *out);
     for (int i = 0; i < count; i += EIGHT) {
+        const float *at[EIGHT];
         for (int j = 0; j < EIGHT; j++) {
-            float *row = rows[j];
-            if (i + j >= count) {
-                memset(row, 0, (size_t)dim * sizeof *row);
-                continue;
-            }
-            mg_attn_load_row(row, from, type, token + i + j, head, dim);
-            for (int32_t d = 0; d < dim; d++)
-                row[d] *= scale;
-            bad |= not_finite(row, dim);
+            at[j] = i + j < count ? row_of(rows[j], from, type, token + i + j, head, dim) : rows[j];
+            if (i + j >= count)
+                memset(rows[j], 0, (size_t)dim * sizeof(float));
+            bad |= not_finite(at[j], dim);
         }
-        put_eight(out + i, TILE, (const float(*)[ROOM])rows, dim);
+        put_eight(out + i, TILE, at, dim, scale);
     }
     return !bad;
 }
@@ -106,47 +112,46 @@ typedef struct packing {
     int blocks;
 } packing;
 
-/* Token i of a tile, whose first token is `token`, to a row; part 0 or 1. Returns whether an element is not finite. */
-static int32_t load_token(float row[ROOM], const packing *p, int part, int64_t unit, int64_t token, int i, int32_t head,
-                          int skip)
+/* Token i of a tile, whose first token is `token`; part 0 or 1. *bad: an element is not finite. */
+static const float *load_token(float room[ROOM], const packing *p, int part, int64_t unit, int64_t token, int i,
+                               int32_t head, int32_t *bad)
 {
     const call_state *s = p->s;
-    const int32_t dim = part ? s->call.value_dim : s->call.dim, dim1 = part ? dim : s->dim1;
-    const int32_t row_length = part ? s->value_row : s->row;
-    for (int32_t d = skip ? 0 : dim; d < row_length; d++)
-        row[d] = 0;
-    if (!skip) {
-        mg_attn_load_row(row, &p->from[part], p->types[part], token + i, head, dim);
-        if (!part && p->scale != 1)
-            for (int32_t d = 0; d < dim; d++)
-                row[d] *= p->scale;
+    const int32_t dim = part ? s->call.value_dim : s->call.dim, row_length = part ? s->value_row : s->row;
+    const float scale = part ? 1 : p->scale;
+    float *copy = p->side->rows[part];
+    const int extra = !part && s->has_bias_element;
+    const float *row = row_of(room, &p->from[part], p->types[part], token + i, head, dim);
+    *bad |= not_finite(row, dim);
+    if (copy) {
+        copy += (unit * TILE + i) * row_length;
+        for (int32_t d = 0; d < dim; d++)
+            copy[d] = row[d] * scale;
+        for (int32_t d = dim; d < row_length; d++)
+            copy[d] = 0;
     }
-    if (p->side->rows[part])
-        memcpy(p->side->rows[part] + (unit * TILE + i) * row_length, row, (size_t)row_length * sizeof *row);
-    if (dim1 > dim)
-        row[dim] = p->side == &s->queries ? 1
-                   : s->call.key_bias     ? s->call.key_bias[head * s->plan->keys + token + i]
-                                          : 0;
-    return not_finite(row, dim);
+    if (!extra)
+        return row;
+    if (row != room)
+        copy_floats(room, row, dim);
+    if (scale != 1) /* all but the bias element */
+        for (int32_t d = 0; d < dim; d++)
+            room[d] *= scale;
+    room[dim] = p->side == &s->queries ? 1 : s->call.key_bias ? s->call.key_bias[head * s->plan->keys + token + i] : 0;
+    return room;
 }
 
-/* The row of a token that is not there: a bias element of 0 would meet a key bias of -inf. */
-static void load_nothing(float row[ROOM], const packing *p, int part)
-{
-    const call_state *s = p->s;
-    memset(row, 0, ROOM * sizeof *row);
-    if (!part && s->has_bias_element && p->side == &s->queries)
-        row[s->call.dim] = 1;
-}
-
-/* The rows of tokens that are not there. */
-static void zero_rows(const packing *p, int part, int64_t unit, int count)
+/* The same of a token that is not there or sees nothing: a bias element of 0 would meet a key bias of -inf. */
+static const float *load_nothing(float room[ROOM], const packing *p, int part, int64_t unit, int i)
 {
     const call_state *s = p->s;
     const int32_t row_length = part ? s->value_row : s->row;
+    memset(room, 0, ROOM * sizeof *room);
+    if (!part && s->has_bias_element && p->side == &s->queries)
+        room[s->call.dim] = 1;
     if (p->side->rows[part])
-        memset(p->side->rows[part] + (unit * TILE + count) * row_length, 0,
-               (size_t)(TILE - count) * (size_t)row_length * sizeof(float));
+        memset(p->side->rows[part] + (unit * TILE + i) * row_length, 0, (size_t)row_length * sizeof *room);
+    return room;
 }
 
 /* The query's log-sum-exp and delta; returns whether it sees nothing. */
@@ -180,31 +185,27 @@ static void pack_head(const packing *p, int64_t tile, int32_t head)
     const int count = (int)smaller_of(TILE, p->tokens - token), of_queries = p->side == &s->queries;
     float finite = 0;
     int32_t bad = 0;
-    eight rows[2];
+    eight rooms[2];
     for (int i = count; i < TILE && of_queries; i++) {
         s->lse[unit * TILE + i] = __builtin_inff();
         s->delta[unit * TILE + i] = 0;
     }
     for (int i = 0; i < TILE; i += EIGHT) {
-        for (int j = i; j < i + EIGHT; j++) {
-            const int there = j < count;
-            const int skip = there && of_queries && pack_statistics(s, unit, token, j, head, &finite);
+        const float *rows[2][EIGHT];
+        for (int j = 0; j < EIGHT; j++) {
+            const int there = i + j < count && !(of_queries && pack_statistics(s, unit, token, i + j, head, &finite));
             for (int part = 0; part < 2; part++)
-                if (there)
-                    bad |= load_token(rows[part][j - i], p, part, unit, token, j, head, skip);
-                else
-                    load_nothing(rows[part][j - i], p, part);
+                rows[part][j] = there ? load_token(rooms[part][j], p, part, unit, token, i + j, head, &bad)
+                                      : load_nothing(rooms[part][j], p, part, unit, i + j);
         }
         for (int part = 0; part < 2; part++) {
             const int32_t dim1 = part ? s->call.value_dim : s->dim1;
             float *tiled = p->side->tiled[part];
             if (tiled)
                 put_eight(tiled + unit * dim1 * TILE + (p->blocks ? (int64_t)i * dim1 : half_lane(i, dim1)),
-                          p->blocks ? BLOCK : HALF, (const float(*)[ROOM])rows[part], dim1);
+                          p->blocks ? BLOCK : HALF, rows[part], dim1, part || s->has_bias_element ? 1 : p->scale);
         }
     }
-    for (int part = 0; part < 2 && count < TILE; part++)
-        zero_rows(p, part, unit, count);
     p->side->bad[unit] = bad || !(finite == 0);
 }
 
