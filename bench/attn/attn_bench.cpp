@@ -4,7 +4,7 @@
 //     bench_attn --compare       fused / unfused and fused / gather-scatter, in turns: fails where fused is not faster
 //     bench_attn --roofline      dense codes at dims 8 to 128, each as a fraction of its bound; what the lookup costs,
 //     and
-//                                what bf16 gains. --tokens=N (2048), --heads=N, --backward too
+//                                what bf16 gains. --tokens=N (2048), --heads=N, --dim=N, --backward too
 //     bench_attn --scaling       one head on 1 and 2 threads, against what multiply-adds gain
 //     --threads=N                of all cases and probes (1)
 #include "cases.h"
@@ -146,7 +146,7 @@ int main(int argc, char **argv)
 {
     bool only_compare = false, only_roofline = false, only_scaling = false, backward = false;
     int64_t tokens = 2048;
-    int heads = 0;
+    int heads = 0, dim = 0;
     static char interleave[] = "--benchmark_enable_random_interleaving=true", repeat[] = "--benchmark_repetitions=5",
                 aggregate[] = "--benchmark_report_aggregates_only=true";
     std::vector<char *> args = {argv[0], interleave, repeat, aggregate}; // the caller's come after, and win
@@ -161,6 +161,8 @@ int main(int argc, char **argv)
             backward = true;
         else if (!std::strncmp(argv[i], "--tokens=", 9))
             tokens = std::max(64, std::atoi(argv[i] + 9));
+        else if (!std::strncmp(argv[i], "--dim=", 6))
+            dim = std::atoi(argv[i] + 6);
         else if (!std::strncmp(argv[i], "--heads=", 8))
             heads = std::max(0, std::atoi(argv[i] + 8));
         else if (!std::strncmp(argv[i], "--threads=", 10))
@@ -170,7 +172,7 @@ int main(int argc, char **argv)
     if (only_compare)
         return compare_all();
     if (only_roofline)
-        return roofline(tokens, heads, backward);
+        return roofline(tokens, heads, dim, backward);
     if (only_scaling)
         return scaling();
     int count = (int)args.size();

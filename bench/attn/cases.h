@@ -251,7 +251,7 @@ template <class Work> double timed(const Work &work)
 }
 
 // roofline.cpp
-int roofline(int64_t tokens, int heads, bool backward); // heads 0: 256 / dim, 2 to 8
+int roofline(int64_t tokens, int heads, int dim, bool backward); // heads 0: 256 / dim, 2 to 8; dim 0: all
 int scaling();
 
 #endif

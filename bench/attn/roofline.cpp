@@ -63,7 +63,7 @@ void one_dim(int64_t tokens, int32_t dim, int heads, const std::vector<uint8_t> 
 
 } // namespace
 
-int roofline(int64_t tokens, int heads, bool backward)
+int roofline(int64_t tokens, int heads, int only, bool backward)
 {
     limits = bench_probe(threads);
     std::printf("%d thread%s: %.1f Gflop/s, %.2f Gexp/s, %.1f GB/s; bound = max(flops / peak + scores / exp, bytes / "
@@ -73,7 +73,8 @@ int roofline(int64_t tokens, int heads, bool backward)
                 "of bound", "best", "times fp32");
     std::vector<uint8_t> map = dense_codes(tokens);
     for (int32_t dim : {8, 16, 32, 64, 128})
-        one_dim(tokens, dim, heads, map, backward);
+        if (!only || dim == only)
+            one_dim(tokens, dim, heads, map, backward);
     return 0;
 }
 
