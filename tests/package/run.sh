@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The install tree as a stranger meets it. Every library is built and installed alone, static and shared; the tree is then
-# moved, and a project that knows nothing else is built on it by find_package and by pkg-config, and run. The shared
-# libraries export what their headers declare and nothing else, all names of the static ones begin with mg_; each header
-# compiles by itself as C11 and as C++17.
+# moved, and a project that knows nothing else is built on it by find_package and by pkg-config, and run; so are the
+# examples of libattn and the C code of its README, the latter also without OpenMP. Each shared library exports what its
+# headers declare and nothing else, all names of the static ones begin with mg_; each header compiles by itself as C11 and
+# as C++17.
 #     tests/package/run.sh [--keep]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,6 +47,76 @@ meet() {
     "$work/pkg-$kind"
 }
 
+# examples <static|shared> <pkg-config's option>: libattn/examples, copied out of the source tree.
+examples() {
+    local kind=$1 tree=$work/$1 copy=$work/examples-$1
+    cp -r "$source/libattn/examples" "$copy"
+    say "$kind: examples/cmake"
+    quiet cmake -G Ninja -S "$copy/cmake" -B "$copy/cmake/build" -DCMAKE_PREFIX_PATH="$tree"
+    quiet cmake --build "$copy/cmake/build"
+    "$copy/cmake/build/dense"
+    say "$kind: examples/pkg-config"
+    (cd "$copy/pkg-config" && CC=$cc LDFLAGS="-Wl,-rpath,$tree/lib" PKG_CONFIG_PATH=$tree/lib/pkgconfig \
+        quiet ./build.sh --define-prefix $2)
+    "$copy/pkg-config/sparse"
+}
+
+# The first C code of libattn/README.md: by each compiler, as C11 and as C++17.
+readme() {
+    local code=$work/readme.c flags="-O2 -Wall -Wextra -pedantic -Werror" compiler
+    awk '/^## In your project/ {here = 1} here && /^```c$/ {code = 1; next} code && /^```$/ {exit} code' \
+        "$source/libattn/README.md" >"$code"
+    [ "$(wc -l <"$code")" -gt 10 ] || stop "libattn/README.md has no C code under '## In your project'"
+    for compiler in "gcc -std=c11" "clang -std=c11" "g++ -x c++ -std=c++17" "clang++ -x c++ -std=c++17"; do
+        if ! command -v "${compiler%% *}" >/dev/null; then
+            echo "SKIPPED: package: the README's example by ${compiler%% *}, which is not here"
+            continue
+        fi
+        quiet $compiler $flags -I"$work/shared/include" "$code" -o "$work/readme" -x none \
+            "$work/shared/lib/libmegagraph-attn.so" -Wl,-rpath,"$work/shared/lib"
+        expect_ones "$compiler, shared"
+        quiet $compiler $flags -I"$work/serial/include" "$code" -o "$work/readme" -x none \
+            "$work/serial/lib/libmegagraph-attn.a" -lm
+        expect_ones "$compiler, static, without OpenMP"
+    done
+}
+expect_ones() {
+    local line
+    line=$("$work/readme")
+    [ "$line" = "out[0] = 1.000" ] || stop "the README's example ($1) says '$line'"
+    say "README: $1"
+}
+
+# libattn alone with -DMEGAGRAPH_OPENMP=OFF: nothing in it asks for OpenMP.
+install_serial() {
+    say "serial libattn"
+    quiet cmake -G Ninja -S "$source/libattn" -B "$work/build-serial" -DCMAKE_INSTALL_LIBDIR=lib -DMEGAGRAPH_OPENMP=OFF \
+        -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=OFF -DCMAKE_INSTALL_PREFIX="$work/serial"
+    quiet cmake --build "$work/build-serial"
+    quiet cmake --install "$work/build-serial"
+    if nm -u "$work/serial/lib/libmegagraph-attn.a" 2>/dev/null | grep -E ' (omp|GOMP|__kmpc)_'; then
+        stop "libattn without OpenMP needs it all the same"
+    fi
+}
+
+# libattn/examples/torch: its structures against the header, and its check by the first Python that has PyTorch.
+torch_example() {
+    local folder=$work/examples-shared/torch python found=""
+    for python in ${PYTHON:-} python3 /usr/bin/python3; do
+        command -v "$python" >/dev/null || continue
+        "$python" "$folder/megagraph_attn.py" --layout >"$work/layout.c"
+        quiet "$cc" -std=c11 -fsyntax-only -I"$work/shared/include" "$work/layout.c"
+        [ -n "$found" ] || say "torch: structures are the header's"
+        found=yes
+        if "$python" -c 'import torch' 2>/dev/null; then
+            MEGAGRAPH_ATTN_LIBRARY=$work/shared/lib/libmegagraph-attn.so quiet "$python" "$folder/check.py"
+            say "$(tail -n 1 "$work/log")"
+            return
+        fi
+    done
+    echo "SKIPPED: package: libattn/examples/torch: no python3 with torch (apt install python3-torch; or PYTHON=...)"
+}
+
 # A component that is not there is named.
 miss() {
     if cmake -G Ninja -S "$here/stranger" -B "$work/missing" -DCMAKE_PREFIX_PATH="$1" -DCOMPONENTS="graph;nosuch" >"$work/log" 2>&1; then
@@ -54,17 +125,20 @@ miss() {
     grep -q "libnosuch is not installed" "$work/log" || { cat "$work/log" >&2; stop "find_package does not name what it lacks"; }
 }
 
-declared() { sed -nE 's/^MG_[A-Z]+_API [a-z].*[ *](mg_[a-z0-9_]+)\(.*/\1/p' "$@" | sort -u; }
+declared() { sed -nE "s/^MG_$1_API [a-z].*[ *](mg_[a-z0-9_]+)\(.*/\1/p" "${@:2}" | sort -u; }
 exported() { nm -D --defined-only "$1" | awk '{print $3}' | sort -u; }
 
-# Exported symbols of all shared libraries, against the declarations of all headers.
+# Exported symbols of each shared library, against what the headers declare with its MG_<LIBRARY>_API.
 compare_symbols() {
-    local tree=$1 object
-    declared "$tree"/include/megagraph/*.h >"$work/declared"
-    for object in "$tree"/lib/libmegagraph-*.so; do exported "$object"; done | sort -u >"$work/exported"
-    diff "$work/declared" "$work/exported" >"$work/log" ||
-        { cat "$work/log" >&2; stop "headers (<) and shared libraries (>) differ"; }
-    say "$(wc -l <"$work/exported") symbols exported, all declared"
+    local tree=$1 library
+    for library in $libraries; do
+        [ -e "$tree/lib/libmegagraph-$library.so" ] || continue
+        declared "${library^^}" "$tree"/include/megagraph/*.h >"$work/declared"
+        exported "$tree/lib/libmegagraph-$library.so" >"$work/exported"
+        diff "$work/declared" "$work/exported" >"$work/log" ||
+            { cat "$work/log" >&2; stop "headers (<) and shared lib$library (>) differ"; }
+        say "lib$library: $(wc -l <"$work/exported") symbols exported, all declared"
+    done
 }
 
 # Names that a static library puts into a stranger's program.
@@ -87,6 +161,11 @@ install_alone static -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=OFF
 install_alone shared -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=ON
 meet static --static
 meet shared ""
+install_serial
+examples static --static
+examples shared ""
+readme
+torch_example
 miss "$work/static"
 compare_symbols "$work/shared"
 check_archives "$work/static"
