@@ -80,6 +80,18 @@ readme() {
         expect_ones "$compiler, static, without OpenMP"
     done
 }
+
+# A project that has C++ only.
+without_c() {
+    mkdir -p "$work/cxx"
+    cp "$work/readme.c" "$work/cxx/readme.cpp"
+    sed -e 's/LANGUAGES C)/LANGUAGES CXX)/; s/dense\.c/readme.cpp/' "$source/libattn/examples/cmake/CMakeLists.txt" >"$work/cxx/CMakeLists.txt"
+    quiet cmake -G Ninja -S "$work/cxx" -B "$work/cxx/$1" -DCMAKE_PREFIX_PATH="$work/$1"
+    quiet cmake --build "$work/cxx/$1"
+    cp "$work/cxx/$1/dense" "$work/readme"
+    expect_ones "a CMake project without C, $1"
+}
+
 expect_ones() {
     local line
     line=$("$work/readme")
@@ -165,6 +177,7 @@ install_serial
 examples static --static
 examples shared ""
 readme
+for kind in static shared serial; do without_c "$kind"; done
 torch_example
 miss "$work/static"
 compare_symbols "$work/shared"
