@@ -94,8 +94,37 @@ void add_cases()
 
 // --- compare ---
 
+// What a side moves and computes: flops, exponentials, bytes.
+struct amounts {
+    double flops, scores, bytes;
+    double bound() const { return bench_bound(&limits, flops, scores, bytes); }
+};
+
+// Of dense attention. Ours moves tensors and codes, once each. By rows P goes to memory besides, and codes are read
+// once a head. Unfused the bias is written and read, the scores are written, read by the second product, and gone over
+// between (P and dS in backward).
+enum class dense_side { ours, by_rows, unfused };
+amounts dense_amounts(const dense_case &c, bool backward, dense_side side)
+{
+    const double tensors = (backward ? 32. : 16.) * (double)c.l.tokens * c.l.heads * c.l.dim;
+    const double matrices = side == dense_side::ours      ? c.code_bytes()
+                            : side == dense_side::by_rows ? 5 * c.scores()
+                                                          : (backward ? 29 : 25) * c.scores();
+    return {c.scores() * c.l.dim * (backward ? 10 : 4), c.scores(), tensors + matrices};
+}
+
+// Of near pairs: tensors and pairs once for us; by edges, rows are gathered for each pair, P is written or read.
+amounts near_amounts(const near_case &c, bool backward, bool fused)
+{
+    const double rows = (double)c.l.tokens * c.l.heads * c.l.dim * 4;
+    const double gathered = c.scores() * c.l.dim * 4;
+    return {c.scores() * c.l.dim * (backward ? 10 : 4), c.scores(),
+            c.code_bytes() + (fused ? (backward ? 8 : 4) * rows : (backward ? 6 : 3) * gathered + 4 * c.scores())};
+}
+
 // Whether ours is faster: medians of turns taken one after the other.
-template <class Ours, class Theirs> bool compare(const char *what, const Ours &ours, const Theirs &theirs)
+template <class Ours, class Theirs>
+bool compare(const std::string &what, const Ours &ours, const Theirs &theirs, amounts our, amounts their)
 {
     std::vector<double> a, b;
     ours();
@@ -104,8 +133,8 @@ template <class Ours, class Theirs> bool compare(const char *what, const Ours &o
         a.push_back(timed(ours));
         b.push_back(timed(theirs));
     }
-    std::printf("%-64s %8.1f ms against %8.1f ms: %.2f times as fast\n", what, 1e3 * median(a), 1e3 * median(b),
-                median(b) / median(a));
+    std::printf("%-58s %8.1f ms (%.2f) %8.1f ms (%.2f) %7.2f\n", what.c_str(), 1e3 * median(a), our.bound() / median(a),
+                1e3 * median(b), their.bound() / median(b), median(b) / median(a));
     std::fflush(stdout);
     return median(a) < median(b);
 }
@@ -113,29 +142,33 @@ template <class Ours, class Theirs> bool compare(const char *what, const Ours &o
 int compare_all()
 {
     bool faster = true;
-    {
-        dense_case c(4096, 8, 16);
-        faster &= compare(
-            "4096 tokens, 8 heads of 16, forward + backward, unfused", [&] { c.ours.forward(), c.ours.backward(); },
-            [&] { bench_unfused_forward(&c.theirs, threads), bench_unfused_backward(&c.theirs, threads); });
-    }
+    limits = bench_probe(threads);
+    std::printf("%-58s %20s %20s %7s\n", "", "ours (of its bound)", "theirs (of its)", "times");
     for (int32_t dim : {8, 16, 32, 64, 128}) {
-        dense_case c(2048, 2, dim);
-        std::string what = "2048 tokens, 2 heads of " + std::to_string(dim);
-        faster &= compare((what + ", forward, unfused").c_str(), [&] { c.ours.forward(); },
-                          [&] { bench_unfused_forward(&c.theirs, threads); });
-        c.ours.forward();
-        faster &= compare((what + ", backward, unfused").c_str(), [&] { c.ours.backward(); },
-                          [&] { bench_unfused_backward(&c.theirs, threads); });
+        dense_case c(2048, std::clamp(256 / dim, 2, 8), dim);
+        const std::string what = "2048 tokens, " + std::to_string(c.l.heads) + " heads of " + std::to_string(dim);
+        for (bool backward : {false, true})
+            for (dense_side side : {dense_side::unfused, dense_side::by_rows}) {
+                const bench_unfused &theirs = side == dense_side::unfused ? c.theirs : c.by_rows;
+                const bool is_faster = compare(
+                    what + (backward ? ", backward, " : ", forward, ") +
+                        (side == dense_side::unfused ? "unfused" : "by 64 rows"),
+                    [&] { backward ? c.ours.backward() : c.ours.forward(); },
+                    [&] { (backward ? bench_unfused_backward : bench_unfused_forward)(&theirs, threads); },
+                    dense_amounts(c, backward, dense_side::ours), dense_amounts(c, backward, side));
+                faster &= is_faster || side == dense_side::by_rows;
+            }
     }
     for (int32_t dim : {8, 16, 64}) {
         near_case c(20000, 8, dim, 32);
         std::string what = "20000 tokens, 32 near each, 8 heads of " + std::to_string(dim);
-        faster &= compare((what + ", forward, edges").c_str(), [&] { c.ours->forward(); },
-                          [&] { bench_edges_forward(&c.theirs, threads); });
+        faster &= compare(
+            what + ", forward, edges", [&] { c.ours->forward(); }, [&] { bench_edges_forward(&c.theirs, threads); },
+            near_amounts(c, false, true), near_amounts(c, false, false));
         c.ours->forward();
-        faster &= compare((what + ", backward, edges").c_str(), [&] { c.ours->backward(); },
-                          [&] { bench_edges_backward(&c.theirs, threads); });
+        faster &= compare(
+            what + ", backward, edges", [&] { c.ours->backward(); }, [&] { bench_edges_backward(&c.theirs, threads); },
+            near_amounts(c, true, true), near_amounts(c, true, false));
     }
     return faster ? 0 : 1;
 }

@@ -146,14 +146,32 @@ struct dense_case {
     std::vector<uint8_t> map;
     fused ours;
     std::vector<float> p, ds;
-    bench_unfused theirs;
+    bench_unfused theirs, by_rows;
 
     dense_case(int64_t n, int32_t heads, int32_t dim)
         : l(n, heads, dim), map(dense_codes(n)), ours(l, describe_dense(n, map)), p(heads * n * n), ds(threads * n * n)
     {
-        theirs = {n,           heads,           dim,        codes,         l.scale(),    map.data(),  l.table.data(),
-                  l.q.data(),  l.k.data(),      l.v.data(), l.dout.data(), l.out.data(), l.dq.data(), l.dk.data(),
-                  l.dv.data(), l.dtable.data(), p.data(),   ds.data()};
+        theirs = {n,
+                  0,
+                  heads,
+                  dim,
+                  codes,
+                  l.scale(),
+                  map.data(),
+                  l.table.data(),
+                  l.q.data(),
+                  l.k.data(),
+                  l.v.data(),
+                  l.dout.data(),
+                  l.out.data(),
+                  l.dq.data(),
+                  l.dk.data(),
+                  l.dv.data(),
+                  l.dtable.data(),
+                  p.data(),
+                  ds.data()};
+        by_rows = theirs;
+        by_rows.rows = 64;
         bench_unfused_forward(&theirs, threads);
     }
     double scores() const { return (double)l.tokens * l.tokens * l.heads; }

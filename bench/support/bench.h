@@ -24,11 +24,14 @@ double bench_flops(int threads, double seconds); /* flops per second by multiply
 /* The least seconds the work can take: products and exponentials share the cores, and both overlap with memory. */
 double bench_bound(const bench_limits *limits, double flops, double exponentials, double bytes);
 
-/* --- attention with scores and bias as matrices: dnnl_sgemm, and passes over rows that are vectorised and stay in
- * cache --- The bias is looked up into the score matrix and the product added on top (beta 1), so that it costs one
- * pass; softmax is one pass over rows of it. P is kept for backward. Heads are shared out to the threads. */
+/* --- attention with scores as matrices: dnnl_sgemm, and vectorised passes over rows ---
+ * Unfused is one operation after the other over whole matrices, as frameworks do it: the bias is a matrix, gathered
+ * from the table for each head. With `rows` set it is the best that can be made of it: products and passes take so many
+ * rows at a time, whose scores stay in the second cache between them, and the bias is looked up in the pass that seeks
+ * the maximum. P is kept for backward. Heads are shared out to the threads. */
 typedef struct bench_unfused {
     int64_t tokens;
+    int64_t rows; /* 0: whole matrices */
     int32_t heads, dim, codes;
     float scale;
     const uint8_t *map;            /* [tokens][tokens] codes */
@@ -37,7 +40,7 @@ typedef struct bench_unfused {
     float *out, *dq, *dk, *dv;     /* [token][head][dim] */
     float *dtable;                 /* [heads][codes] */
     float *p;                      /* [heads][tokens][tokens] */
-    float *ds;                     /* [threads][tokens][tokens] */
+    float *ds;                     /* [threads][tokens][tokens]: bias, then dS */
 } bench_unfused;
 void bench_unfused_forward(const bench_unfused *a, int threads);
 void bench_unfused_backward(const bench_unfused *a, int threads);

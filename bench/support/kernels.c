@@ -3,7 +3,7 @@
 
 #include <math.h>
 #include <string.h>
-#ifdef __AVX512F__
+#ifdef __AVX__
 #include <immintrin.h>
 #endif
 
@@ -17,7 +17,9 @@ enum { WIDTH = 4 };
 
 typedef float vec __attribute__((vector_size(WIDTH * 4)));
 typedef int32_t ivec __attribute__((vector_size(WIDTH * 4)));
+#if !defined(__AVX2__)
 typedef uint8_t bvec __attribute__((vector_size(WIDTH)));
+#endif
 
 static inline vec load(const float *from)
 {
@@ -29,11 +31,18 @@ static inline vec load(const float *from)
 static inline void store(float *to, vec x) { memcpy(to, &x, sizeof x); }
 static inline vec all(float x) { return x - (vec){0}; }
 
+/* By name: gcc 12 takes the general conversion of bytes apart, one by one. */
 static inline ivec load_codes(const uint8_t *from)
 {
+#if defined(__AVX512F__)
+    return (ivec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+#elif defined(__AVX2__)
+    return (ivec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
+#else
     bvec x;
     memcpy(&x, from, sizeof x);
     return __builtin_convertvector(x, ivec);
+#endif
 }
 
 static inline vec larger(vec a, vec b)
@@ -176,29 +185,36 @@ static uint64_t read_words(const uint64_t *words, int64_t count)
 
 /* --- rows --- */
 
-static void bias(float *s, const uint8_t *codes, const float *table, int64_t n)
+/* Lookups need 16 entries: callers pad their tables, and have at most 16 codes. */
+static inline vec looked_up(const uint8_t *codes, const float *table)
 {
-    int64_t i = 0;
 #ifdef __AVX512F__
-    __m512 entries = _mm512_loadu_ps(table); /* callers pad tables to 16 entries; callers have at most 16 codes */
-    for (; i + WIDTH <= n; i += WIDTH)
-        _mm512_storeu_ps(s + i, _mm512_permutexvar_ps((__m512i)load_codes(codes + i), entries));
+    return (vec)_mm512_permutexvar_ps((__m512i)load_codes(codes), _mm512_loadu_ps(table));
+#else
+    vec x;
+    for (int l = 0; l < WIDTH; l++)
+        x[l] = table[codes[l]];
+    return x;
 #endif
-    for (; i < n; i++)
-        s[i] = table[codes[i]];
 }
 
-static void softmax(float *s, int64_t n)
+/* In place, of s + bias, or of s + table[codes] where there are codes: bias is then the table. */
+static inline void softmax_of(float *s, const float *bias, const uint8_t *codes, int64_t n)
 {
     vec most = all(-INFINITY), total = all(0);
     int64_t whole = n / WIDTH * WIDTH, i;
-    for (i = 0; i < whole; i += WIDTH)
-        most = larger(load(s + i), most);
+    for (i = 0; i < whole; i += WIDTH) {
+        vec x = load(s + i) + (codes ? looked_up(codes + i, bias) : load(bias + i));
+        store(s + i, x);
+        most = larger(x, most);
+    }
     float top = -INFINITY, rest = 0;
     for (int l = 0; l < WIDTH; l++)
         top = most[l] > top ? most[l] : top;
-    for (; i < n; i++)
+    for (; i < n; i++) {
+        s[i] += bias[codes ? codes[i] : i];
         top = s[i] > top ? s[i] : top;
+    }
     for (i = 0; i < whole; i += WIDTH) {
         vec p = exponential(load(s + i) - top);
         total += p;
@@ -211,6 +227,20 @@ static void softmax(float *s, int64_t n)
         store(s + i, load(s + i) * factor);
     for (; i < n; i++)
         s[i] *= factor;
+}
+static void softmax(float *s, const float *bias, int64_t n) { softmax_of(s, bias, NULL, n); }
+static void biased_softmax(float *s, const uint8_t *codes, const float *table, int64_t n)
+{
+    softmax_of(s, table, codes, n);
+}
+
+static void bias(float *s, const uint8_t *codes, const float *table, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH)
+        store(s + i, looked_up(codes + i, table));
+    for (; i < n; i++)
+        s[i] = table[codes[i]];
 }
 
 static void score_gradient(float *t, const float *p, float d, int64_t n)
@@ -278,6 +308,7 @@ const passes NAME(MG_ISA) = {
     .read = read_words,
     .bias = bias,
     .softmax = softmax,
+    .biased_softmax = biased_softmax,
     .score_gradient = score_gradient,
     .table_gradient = table_gradient,
     .dot = dot,

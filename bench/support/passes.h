@@ -11,8 +11,10 @@ typedef struct passes {
     uint64_t (*read)(const uint64_t *words, int64_t count);
     /* Rows of n floats. */
     void (*bias)(float *s, const uint8_t *codes, const float *table, int64_t n); /* s = table[codes] */
-    void (*softmax)(float *s, int64_t n);                                        /* in place */
-    void (*score_gradient)(float *t, const float *p, float d, int64_t n);        /* t = p * (t - d) */
+    void (*softmax)(float *s, const float *bias, int64_t n);                     /* of s + bias, in place */
+    void (*biased_softmax)(float *s, const uint8_t *codes, const float *table,
+                           int64_t n); /* of s + table[codes], in place; table has 16 entries at least */
+    void (*score_gradient)(float *t, const float *p, float d, int64_t n); /* t = p * (t - d) */
     void (*table_gradient)(float *sums, const float *t, const uint8_t *codes, int32_t code_count,
                            int64_t n); /* sums[code] += t */
     float (*dot)(const float *a, const float *b, int32_t n);
