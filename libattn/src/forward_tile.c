@@ -1,5 +1,5 @@
-/* The forward kernel of a tile, on every instruction set but AVX-512, for which there is one by hand. Lanes are queries: a register tile holds the scores of VECS
- * vectors of queries with ROWS keys; a key's elements are broadcast. Probabilities never leave registers. */
+/* The forward kernel of a tile, on every instruction set but AVX-512, for which there is one by hand. Lanes are queries:
+ * a register tile holds the scores of VECS vectors of queries with ROWS keys; a key's elements are broadcast. */
 #include "kernel.h"
 #include "lanes.h"
 
@@ -71,8 +71,57 @@ INLINE void scores(vec s[ROWS][VECS], const strip *p, const float *keys, int key
     }
 }
 
-/* s becomes exp(s - maximum), and is added to the sum. */
-INLINE void probabilities(vec s[ROWS][VECS], const strip *p)
+/* Probabilities of a strip, parked until out is at hand: it then stays in registers over all keys. */
+typedef float parking[TILE][STRIP];
+
+/* `dims` elements of v from d on, keys [begin, end) in their order. */
+INLINE void add_dims(const parking parked, const strip *p, int begin, int end, int32_t d, const int dims)
+{
+    const int32_t value_dim = p->t->value_dim;
+    float *out = p->t->out + d * TILE + p->lane;
+    vec sum[ROWS][VECS];
+    UNROLL
+    for (int i = 0; i < dims; i++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            sum[i][v] = load(out + i * TILE + v * LANES);
+    }
+    for (int key = begin; key < end; key += ROWS) {
+        const float *values = p->t->v + (int64_t)(key / BLOCK) * value_dim * BLOCK + d * BLOCK + key % BLOCK;
+        UNROLL
+        for (int r = 0; r < ROWS; r++) {
+            vec x[VECS];
+            UNROLL
+            for (int v = 0; v < VECS; v++)
+                x[v] = load(parked[key + r] + v * LANES);
+            UNROLL
+            for (int i = 0; i < dims; i++) {
+                UNROLL
+                for (int v = 0; v < VECS; v++)
+                    sum[i][v] += x[v] * values[i * BLOCK + r];
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < dims; i++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            store(out + i * TILE + v * LANES, sum[i][v]);
+    }
+}
+
+INLINE void add_parked(const parking parked, const strip *p, int begin, int end)
+{
+    int32_t d = 0;
+    for (; d + ROWS <= p->t->value_dim; d += ROWS)
+        add_dims(parked, p, begin, end, d, ROWS);
+    for (; d < p->t->value_dim; d++)
+        add_dims(parked, p, begin, end, d, 1);
+}
+
+/* s becomes exp(s - maximum), and is added to the sum. Where a maximum has to be raised, keys [*begin, key) leave the
+ * parking first. */
+INLINE void probabilities(vec s[ROWS][VECS], const strip *p, const parking parked, int *begin, int key)
 {
     const forward_tile *t = p->t;
     vec top[VECS];
@@ -90,6 +139,8 @@ INLINE void probabilities(vec s[ROWS][VECS], const strip *p)
         UNROLL
         for (int v = 0; v < VECS; v++)
             store(tops + v * LANES, top[v]);
+        add_parked(parked, p, *begin, key);
+        *begin = key;
         raise_maximum(t, p->lane, tops);
     }
     UNROLL
@@ -104,47 +155,31 @@ INLINE void probabilities(vec s[ROWS][VECS], const strip *p)
     }
 }
 
-INLINE void add_values(vec s[ROWS][VECS], const strip *p, const float *values)
-{
-    float *out = p->t->out + p->lane;
-    for (int32_t d = 0; d < p->t->value_dim; d++) {
-        vec sum[VECS];
-        UNROLL
-        for (int v = 0; v < VECS; v++)
-            sum[v] = load(out + d * TILE + v * LANES);
-        UNROLL
-        for (int r = 0; r < ROWS; r++) {
-            UNROLL
-            for (int v = 0; v < VECS; v++)
-                sum[v] += s[r][v] * values[d * BLOCK + r];
-        }
-        UNROLL
-        for (int v = 0; v < VECS; v++)
-            store(out + d * TILE + v * LANES, sum[v]);
-    }
-}
-
 INLINE void tile(const forward_tile *t, const int kind, const int dropout)
 {
     strip p = {.t = t};
     if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32)
         p.table = load_table(t->bias.table);
-    for (p.lane = 0; p.lane < t->lanes; p.lane += STRIP)
-        for (int key = 0; key < t->key_blocks * BLOCK; key += ROWS) {
-            const int32_t block = key / BLOCK, within = key % BLOCK;
+    for (p.lane = 0; p.lane < t->lanes; p.lane += STRIP) {
+        parking parked __attribute__((aligned(64)));
+        const int end = t->key_blocks * BLOCK;
+        int begin = 0;
+        for (int key = 0; key < end; key += ROWS) {
             vec s[ROWS][VECS];
-            scores(s, &p, t->k + (int64_t)block * t->dim * BLOCK + within, key, kind);
-            probabilities(s, &p);
-            if (dropout) {
+            scores(s, &p, t->k + (int64_t)(key / BLOCK) * t->dim * BLOCK + key % BLOCK, key, kind);
+            probabilities(s, &p, (const float(*)[STRIP])parked, &begin, key);
+            UNROLL
+            for (int r = 0; r < ROWS; r++) {
                 UNROLL
-                for (int r = 0; r < ROWS; r++) {
-                    UNROLL
-                    for (int v = 0; v < VECS; v++)
+                for (int v = 0; v < VECS; v++) {
+                    if (dropout)
                         s[r][v] *= load(t->keep + (key + r) * TILE + p.lane + v * LANES);
+                    store(parked[key + r] + v * LANES, s[r][v]);
                 }
             }
-            add_values(s, &p, t->v + (int64_t)block * t->value_dim * BLOCK + within);
         }
+        add_parked((const float(*)[STRIP])parked, &p, begin, end);
+    }
 }
 
 __attribute__((noinline)) static void constant_tile(const forward_tile *t) { tile(t, BIAS_CONSTANT, 0); }
