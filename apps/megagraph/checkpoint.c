@@ -61,8 +61,8 @@ static int list_file(tensor_list *list, int file, const mg_checkpoint_arrays *ar
 {
     int64_t count;
     mg_model_parameters(arrays->model, &count);
-    *list = (tensor_list){.tensors = allocate_zeroed(3 * count + 2, sizeof(mg_tensor)),
-                          .data = allocate_zeroed(3 * count + 2, sizeof(float *))};
+    *list = (tensor_list){.tensors = allocate_zeroed(4 * count + 2, sizeof(mg_tensor)),
+                          .data = allocate_zeroed(4 * count + 2, sizeof(float *))};
     int status = list->tensors && list->data ? 0 : -ENOMEM;
     if (!status && file == 0) {
         status = add_range(list, "", arrays->model, arrays->best);
@@ -76,6 +76,8 @@ static int list_file(tensor_list *list, int file, const mg_checkpoint_arrays *ar
             status = add_range(list, "optimizer.first.", arrays->model, arrays->first);
         if (!status)
             status = add_range(list, "optimizer.second.", arrays->model, arrays->second);
+        if (!status && arrays->average)
+            status = add_range(list, "average.", arrays->model, arrays->average);
     }
     return status;
 }

@@ -3,7 +3,7 @@
  *     model.safetensors   the parameters to use (of the best epoch so far), by the names of apps/model/model.h;
  *                         regression also targets.mean and targets.deviation
  *     state.safetensors   to go on: the current parameters by the same names, and optimizer.first.NAME,
- *                         optimizer.second.NAME
+ *                         optimizer.second.NAME; average.NAME where the weights are averaged
  *     manifest.json       written last: where the run stands, and the size and checksum of the two files
  *
  * Written to checkpoint.new, synced, then checkpoint becomes checkpoint.old, checkpoint.new becomes checkpoint, and
@@ -32,6 +32,7 @@ typedef struct mg_checkpoint {
 typedef struct mg_checkpoint_arrays {
     const mg_model *model;
     float *best, *current, *first, *second;
+    float *average; /* NULL: none */
     float *target_mean, *target_deviation; /* [targets] */
     int64_t targets;                       /* 0: not regression */
 } mg_checkpoint_arrays;

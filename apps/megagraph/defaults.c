@@ -248,6 +248,7 @@ static void resolve_training(mg_config *config, const mg_dataset *data)
     real(&config->train.lr, graphs ? 3e-3 : few ? 1e-2 : 5e-3);
     real(&config->train.weight_decay, few ? 0.5 : 1e-2);
     real(&config->train.l2, 0);
+    real(&config->train.average, 0);
     integer(&config->train.warmup, graphs ? 50 : few ? 0 : 10);
     choice(&config->train.schedule, few ? MG_SCHEDULE_CONSTANT : MG_SCHEDULE_COSINE);
     real(&config->train.clip, 1);

@@ -114,6 +114,9 @@ static const mg_option options[] = {
     AUTO_INTEGER("train.warmup", train.warmup, 0, 1e12, "steps over which the rate rises"),
     CHOICE("train.schedule", train.schedule, "auto", "auto|constant|linear|cosine", "of the rate after the warm-up"),
     AUTO_REAL("train.clip", train.clip, 0, 1e30, "largest norm of the gradient; 0: off"),
+    AUTO_REAL("train.average", train.average, 0, 0.999999,
+              "what is validated and used is a running average of the weights, of which a step keeps this share; 0: the "
+              "weights themselves"),
     AUTO_INTEGER("train.patience", train.patience, 0, 1e12,
                  "stop after this many epochs without a better validation; 0: never"),
     INTEGER("train.accumulate", train.accumulate, "1", 1, 1e9,

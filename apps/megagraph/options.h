@@ -63,7 +63,7 @@ typedef struct mg_config {
     } attention;
     struct {
         int64_t epochs, warmup, patience, accumulate, batch_graphs, clusters, evaluate, checkpoint_seconds;
-        double lr, weight_decay, l2, clip;
+        double lr, weight_decay, l2, clip, average;
         int32_t schedule, class_weights;
     } train;
     struct {

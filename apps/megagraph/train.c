@@ -52,7 +52,7 @@ static int summarise(mg_summary *summary, trainer *t)
                             .split = t->in->split,
                             .preprocess_seconds = t->in->preprocess_seconds,
                             .phases = t->all_phases};
-    int status = mg_trainer_predict(t, t->state.best_epoch < 0 ? t->parameters : t->best, NULL, 0);
+    int status = mg_trainer_predict(t, t->state.best_epoch < 0 ? t->average : t->best, NULL, 0);
     if (!status)
         status = gather_peaks(summary, t);
     if (status || !t->speaks)

@@ -82,7 +82,7 @@ static void keep_best(trainer *t, double value, double loss)
     state->best_value = value;
     state->best_loss = loss;
     state->best_epoch = state->epoch;
-    memcpy(t->best, t->parameters, (size_t)t->floats * sizeof(float));
+    memcpy(t->best, t->average, (size_t)t->floats * sizeof(float));
 }
 
 static void show_epoch(const trainer *t, double loss, double value)
@@ -103,7 +103,7 @@ static void show_epoch(const trainer *t, double loss, double value)
 static int validate(trainer *t, double *value, double *loss)
 {
     double start = mg_progress_seconds(), both[2] = {(double)NAN, (double)NAN};
-    int status = mg_trainer_predict(t, t->parameters, t->eval_graphs, t->eval_graph_count);
+    int status = mg_trainer_predict(t, t->average, t->eval_graphs, t->eval_graph_count);
     if (!status && t->speaks) {
         both[0] = mg_problem_score(t->problem, t->problem->metric, t->item_outputs, MG_DATASET_VALIDATION);
         status = loss_of(&both[1], t, MG_DATASET_VALIDATION);

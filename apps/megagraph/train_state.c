@@ -44,7 +44,9 @@ static int allocate_ranges(trainer *t)
 {
     const mg_dataset *data = t->problem->data;
     t->floats = mg_model_parameter_count(t->model);
-    t->parameters = allocate_zeroed(t->floats, 5 * sizeof(float));
+    int averages = t->config->train.average > 0;
+    t->kept = (5 + averages) * t->floats;
+    t->parameters = allocate_zeroed(t->kept, sizeof(float));
     t->item_outputs = allocate_zeroed(t->speaks ? data->items * t->problem->outputs : 0, sizeof(float));
     t->reports = allocate_zeroed(1 + 2 * t->ranks, sizeof *t->reports);
     int64_t most = data->items > data->graph->nodes ? data->items : data->graph->nodes;
@@ -55,6 +57,7 @@ static int allocate_ranges(trainer *t)
     t->first = t->gradients + t->floats;
     t->second = t->first + t->floats;
     t->best = t->second + t->floats;
+    t->average = averages ? t->best + t->floats : t->parameters;
     return 0;
 }
 
@@ -66,6 +69,7 @@ static mg_checkpoint_arrays arrays_of(trainer *t)
                                   .current = t->parameters,
                                   .first = t->first,
                                   .second = t->second,
+                                  .average = t->average == t->parameters ? NULL : t->average,
                                   .target_mean = t->problem->mean,
                                   .target_deviation = t->problem->deviation,
                                   .targets = regression ? t->problem->outputs : 0};
@@ -76,6 +80,8 @@ static int start_fresh(trainer *t)
     const mg_dataset *data = t->problem->data;
     mg_model_initialise(t->model, t->parameters, (uint64_t)t->config->seed);
     memcpy(t->best, t->parameters, (size_t)t->floats * sizeof(float));
+    if (t->average != t->parameters)
+        memcpy(t->average, t->parameters, (size_t)t->floats * sizeof(float));
     t->state = (mg_checkpoint){.best_epoch = -1,
                                .best_value = (double)NAN,
                                .best_loss = (double)NAN,
@@ -107,7 +113,7 @@ static int read_checkpoint(trainer *t)
     return mg_checkpoint_read(&t->state, &arrays);
 }
 
-/* From rank 0: where the run stands, and the five ranges. */
+/* From rank 0: where the run stands, and all ranges. */
 static int share_checkpoint(trainer *t)
 {
     mg_checkpoint state = t->state;
@@ -116,7 +122,7 @@ static int share_checkpoint(trainer *t)
     int status = mg_ranks_broadcast(t->comm, &state, sizeof state, MG_COMM_BYTE);
     if (!t->speaks)
         t->state = state;
-    return status ? status : mg_ranks_broadcast(t->comm, t->parameters, 5 * t->floats, MG_COMM_FP32);
+    return status ? status : mg_ranks_broadcast(t->comm, t->parameters, t->kept, MG_COMM_FP32);
 }
 
 static int start_resumed(trainer *t)
@@ -200,7 +206,7 @@ int mg_trainer_save(trainer *t)
     mg_checkpoint state = t->state;
     mg_checkpoint_arrays arrays = arrays_of(t);
     if (state.best_epoch < 0)
-        arrays.best = t->parameters;
+        arrays.best = t->average;
     state.seconds = t->seconds_before + mg_progress_seconds() - t->start;
     state.log_bytes = mg_log_bytes(t->log);
     state.class_names = t->problem->data->class_names;

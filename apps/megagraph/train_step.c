@@ -140,6 +140,18 @@ static int update(trainer *t, const mg_epoch *epoch, double norm)
                  mg_dp_last_error());
 }
 
+/* average += (1 - decay) * (parameters - average); the first steps count for more, so that where training began is soon
+ * forgotten. */
+static void average(trainer *t)
+{
+    double step = (double)t->state.step, most = (1 + step) / (10 + step), wanted = t->config->train.average;
+    float share = (float)(1 - (wanted < most ? wanted : most));
+    if (t->average == t->parameters)
+        return;
+    for (int64_t i = 0; i < t->floats; i++)
+        t->average[i] += share * (t->parameters[i] - t->average[i]);
+}
+
 static int note_seconds(trainer *t, double seconds)
 {
     if (t->step_count == t->step_room) {
@@ -241,6 +253,7 @@ int mg_trainer_step(trainer *t, const mg_epoch *epoch, int64_t begin, int64_t en
     if (status)
         return status;
     t->state.step++;
+    average(t);
     t->state.epoch_loss += loss;
     t->state.epoch_weight += weight;
     double seconds = mg_progress_seconds() - start;

@@ -19,6 +19,8 @@ typedef struct trainer {
     mg_runner runner;
     int64_t floats;
     float *parameters, *gradients, *first, *second, *best; /* [floats] each, one block */
+    float *average;    /* over the steps, the last of that block; what is validated. train.average 0: the parameters */
+    int64_t kept;      /* floats of the block */
     mg_dp_range *no_decay;
     int64_t no_decay_count;
     mg_checkpoint state;

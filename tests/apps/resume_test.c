@@ -35,14 +35,62 @@ static void ten_steps_are_five_and_five(void **state)
 static void interrupted_goes_on(void **state)
 {
     (void)state;
-    program_works("train --data sbm.npz --out whole %s train.epochs=60", small);
-    int status = program_interrupted("cut/log.jsonl", 9, "train --data sbm.npz --out cut %s train.epochs=60", small);
+    const char *averaged = "train.epochs=60 train.average=0.9";
+    program_works("train --data sbm.npz --out whole %s %s", small, averaged);
+    int status = program_interrupted("cut/log.jsonl", 9, "train --data sbm.npz --out cut %s %s", small, averaged);
     assert_int_equal(status, 130);
     assert_non_null(strstr(program_said, "megagraph train --resume cut"));
     assert_true(program_lines("cut/log.jsonl") < program_lines("whole/log.jsonl"));
     program_works("train --resume cut");
     same_checkpoints("whole", "cut");
     assert_int_equal(program_lines("cut/log.jsonl"), program_lines("whole/log.jsonl"));
+}
+
+/* A tensor of a safetensors file: 8 bytes with the length of a JSON header, the header, data. */
+static int64_t read_tensor(float *values, int64_t most, const char *path, const char *name)
+{
+    static char header[1 << 16];
+    char quoted[128];
+    uint64_t bytes;
+    long long begin, end;
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(&bytes, sizeof bytes, 1, file), 1);
+    assert_true(bytes < sizeof header && fread(header, 1, bytes, file) == bytes);
+    header[bytes] = 0;
+    snprintf(quoted, sizeof quoted, "\"%s\":", name);
+    const char *at = strstr(header, quoted);
+    at = at ? strstr(at, "\"data_offsets\":[") : NULL;
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\"data_offsets\":[%lld,%lld]", &begin, &end), 2);
+    assert_true(end - begin <= most * 4);
+    fseek(file, (long)(8 + (long long)bytes + begin), SEEK_SET);
+    assert_int_equal(fread(values, 4, (size_t)(end - begin) / 4, file), (end - begin) / 4);
+    fclose(file);
+    return (end - begin) / 4;
+}
+
+/* What an average adds up to after two steps, by hand from the weights after none, one and two; and averaging does not
+ * move the weights. */
+static void averages_go_by_their_formula(void **state)
+{
+    (void)state;
+    const char *states[] = {"zero/checkpoint/state.safetensors", "one/checkpoint/state.safetensors",
+                            "two/checkpoint/state.safetensors", "plain/checkpoint/state.safetensors"};
+    const char *flat = "train.warmup=0 train.average=0.15";
+    static float weights[4][64], average[64];
+    program_works("train --data sbm.npz --out zero %s %s train.epochs=0", small, flat);
+    program_works("train --data sbm.npz --out one %s %s train.epochs=1", small, flat);
+    program_works("train --data sbm.npz --out two %s %s train.epochs=2", small, flat);
+    program_works("train --data sbm.npz --out plain %s train.warmup=0 train.epochs=2", small);
+    for (int f = 0; f < 4; f++)
+        assert_int_equal(read_tensor(weights[f], 64, states[f], "head.weight"), 48);
+    assert_int_equal(read_tensor(average, 64, states[2], "average.head.weight"), 48);
+    for (int i = 0; i < 48; i++) {
+        double first = weights[1][i] + 0.15 * (weights[0][i] - weights[1][i]); /* 0.15 < (1 + 1) / (10 + 1) */
+        assert_float_equal(average[i], weights[2][i] + 0.15 * (first - weights[2][i]), 1e-6);
+        assert_true(weights[3][i] == weights[2][i]);
+    }
 }
 
 /* Graph batches: stopped in the middle of an epoch. */
@@ -79,7 +127,8 @@ static void killed_goes_on(void **state)
     (void)state;
     assert_int_equal(system("(exec " MEGAGRAPH_PROGRAM
                             " train --data sbm.npz --out killed --set model.hidden=16 model.layers=1 "
-                            "model.heads=2 train.schedule=constant train.epochs=60 >stdout 2>stderr) & child=$!\n"
+                            "model.heads=2 train.schedule=constant train.epochs=60 train.average=0.9 >stdout "
+                            "2>stderr) & child=$!\n"
                             "for i in $(seq 600); do [ -s killed/checkpoint/manifest.json ] && "
                             "[ $(wc -l <killed/log.jsonl) -gt 8 ] && break; sleep 0.05; done; kill -9 $child; wait "
                             "$child 2>/dev/null; true"),
@@ -113,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_steps_are_five_and_five),
         cmocka_unit_test(interrupted_goes_on),
+        cmocka_unit_test(averages_go_by_their_formula),
         cmocka_unit_test(interrupted_inside_an_epoch),
         cmocka_unit_test(several_runs_go_on),
         cmocka_unit_test(killed_goes_on),
