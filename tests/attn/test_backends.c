@@ -31,6 +31,61 @@ static void any_number_of_codes(void **state)
         }
 }
 
+/* Kernels of their own take bf16: the same choices there, results before they are rounded. */
+static void bf16_of_any_codes_and_dims(void **state)
+{
+    (void)state;
+    const int codes[] = {1, 8, 16, 17, 32, 33, 256}, dims[] = {8, 16, 40, 64, 80, 128};
+    for (int n = 0; n < 42; n++) {
+        char what[80];
+        const int kind = MG_ATTN_NONE + n % 5;
+        snprintf(what, sizeof what, "bf16, %d codes, dim %d, kind %d", codes[n % 7], dims[n / 7], kind);
+        problem *p = problem_make((problem){.queries = 131,
+                                            .keys = 150 + n,
+                                            .dim = dims[n / 7],
+                                            .value_dim = n % 3 == 1 ? 24 : 0,
+                                            .codes = codes[n % 7],
+                                            .kind = kind,
+                                            .pattern = n % 4 == 3 ? RANDOM : MIXED,
+                                            .mask_far = n % 2 && kind,
+                                            .with = TABLE | DLSE | BF16 | OUT_FP32 | GRADIENTS_FP32 |
+                                                    (n % 3 == 2 ? SEGMENTS : 0) |
+                                                    (kind == MG_ATTN_NEAR && n % 4 == 0 ? VALUES : 0),
+                                            .seed = (uint64_t)n});
+        compare_backends(what, p, 1e-5);
+        for (int x = 0; x < p->heads * p->codes; x++)
+            p->table[x] *= 40; /* maxima that rise and fall */
+        compare_backends(what, p, 1e-4);
+        problem_free(p);
+    }
+}
+
+/* A row's bits in bf16 do not depend on the queries beside it, nor on threads. */
+static void bf16_rows_are_their_own(void **state)
+{
+    (void)state;
+    problem *p = problem_make((problem){.queries = 300,
+                                        .dim = 40,
+                                        .kind = MG_ATTN_DENSE,
+                                        .with = TABLE | BF16 | OUT_FP32 | GRADIENTS_FP32,
+                                        .skip = 1u << DQ | 1u << DK | 1u << DV | 1u << DTABLE});
+    for (const char *const *backend = tiled_backends(); *backend; backend++) {
+        result whole, part, threaded;
+        p->query_begin = p->query_end = 0;
+        problem_run(&whole, p, *backend, 1);
+        problem_run(&threaded, p, *backend, 3);
+        result_same("three threads", &threaded, &whole);
+        p->query_begin = 37;
+        p->query_end = 251;
+        problem_run(&part, p, *backend, 1);
+        assert_memory_equal(part.of[OUT], whole.of[OUT] + 37 * 2 * 40, (251 - 37) * 2 * 40 * sizeof(float));
+        result_free(&whole);
+        result_free(&part);
+        result_free(&threaded);
+    }
+    problem_free(p);
+}
+
 static void all_256_codes_with_none_to_spare(void **state)
 {
     (void)state;
@@ -248,6 +303,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_codes),
+        cmocka_unit_test(bf16_of_any_codes_and_dims),
+        cmocka_unit_test(bf16_rows_are_their_own),
         cmocka_unit_test(all_256_codes_with_none_to_spare),
         cmocka_unit_test(every_option_on_every_kind),
         cmocka_unit_test(many_heads_and_tiles),

@@ -1,6 +1,8 @@
 /* The kernels' exponential against libm in fp64, on each instruction set that this processor runs. */
 #include "problem.h"
 
+#include <float.h>
+
 void test_exponential_portable(float *to, const float *from, int64_t count);
 void test_exponential_v3(float *to, const float *from, int64_t count);
 void test_exponential_v4(float *to, const float *from, int64_t count);
@@ -75,6 +77,51 @@ static void never_above_one(const char *backend, exponential_function *function)
             fail_msg("%s: exp(%g) is %.9g", backend, (double)x[i], (double)y[i]);
 }
 
+#ifdef MG_HAVE_X86_VARIANTS
+void test_power_of_two_v4(float *to, const float *from, int64_t count);
+
+/* 2^y of the hand-written kernels: nothing is clamped, so every float is an argument. One in 1021 of them, and all whose
+ * result is normal in steps of 2^-16. */
+static void power_of_two_of_any_float(const char *backend)
+{
+    static float y[AT_ONCE], p[AT_ONCE];
+    double worst = 0;
+    if (strcmp(backend, "v4"))
+        return;
+    for (int64_t block = 0; block < 65 + 254; block++) {
+        for (int64_t i = 0; i < AT_ONCE; i++) {
+            const uint32_t bits = (uint32_t)((block * AT_ONCE + i) * 1021);
+            memcpy(&y[i], &bits, sizeof bits);
+            if (block >= 65)
+                y[i] = (float)(block - 65 - 126) + (float)i * 0x1p-16f;
+        }
+        test_power_of_two_v4(p, y, AT_ONCE);
+        for (int64_t i = 0; i < AT_ONCE; i++) {
+            const double expected = exp2((double)y[i]);
+            if (isnan(y[i])          ? !isnan(p[i])
+                : expected > FLT_MAX ? !(p[i] >= FLT_MAX * (1 - 2e-7))
+                : expected < FLT_MIN ? !(fabs((double)p[i] - expected) <= 1.5e-45 + 2e-7 * expected)
+                                     : !(fabs((double)p[i] / expected - 1) <= 2e-7))
+                fail_msg("2^%.9g is %.9g, expected %.9g", (double)y[i], (double)p[i], expected);
+            if (expected >= FLT_MIN && expected < FLT_MAX && fabs((double)p[i] / expected - 1) > worst)
+                worst = fabs((double)p[i] / expected - 1);
+        }
+    }
+    const float edges[16] = {0,    -0.f, -INFINITY, INFINITY, -FLT_MAX, FLT_MAX, -1e-30f, 1e-30f,
+                             -126, -149, -150,      127,      128,      NAN,     -1,      1};
+    test_power_of_two_v4(p, edges, 16);
+    assert_true(p[2] == 0 && p[3] == INFINITY && p[4] == 0 && p[5] == INFINITY && p[10] <= 1.5e-45f && isnan(p[13]));
+    print_message("largest relative error of 2^y: %.3g\n", worst);
+}
+
+static void power_of_two_is_within_its_bound(void **state)
+{
+    (void)state;
+    for (const char *const *backend = tiled_backends(); *backend; backend++)
+        power_of_two_of_any_float(*backend);
+}
+#endif
+
 static void error_is_within_its_bound(void **state)
 {
     (void)state;
@@ -95,6 +142,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_is_within_its_bound),
+#ifdef MG_HAVE_X86_VARIANTS
+        cmocka_unit_test(power_of_two_is_within_its_bound),
+#endif
         cmocka_unit_test(zero_infinities_and_nan),
         cmocka_unit_test(at_most_one_for_what_is_at_most_zero),
     };
