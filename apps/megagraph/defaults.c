@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "baseline.h"
 #include "encode.h"
 #include "model.h"
 #include "progress.h"
@@ -236,7 +237,7 @@ static void resolve_sizes(mg_config *config, const mg_dataset *data)
     integer(&config->model.heads, 4);
     integer(&config->model.ffn, few && config->model.kind == MG_MODEL_GPS ? 0 : 2 * config->model.hidden);
     real(&config->model.dropout, few ? 0.5 : 0.2);
-    real(&config->model.attention_dropout, few ? 0.5 : 0.1);
+    real(&config->model.attention_dropout, mg_baseline_is_engine(config) ? 0 : few ? 0.5 : 0.1);
     real(&config->model.input_dropout, few && data->feature_count >= 256 ? 0.5 : 0);
 }
 
@@ -268,5 +269,6 @@ int mg_defaults_resolve(mg_config *config, const mg_dataset *data)
     resolve_encodings(config, data);
     resolve_sizes(config, data);
     resolve_training(config, data);
-    return check_inputs(config, data);
+    status = check_inputs(config, data);
+    return status ? status : mg_baseline_resolve(config, data);
 }

@@ -33,6 +33,13 @@ typedef enum mg_method {
     MG_METHOD_ALL_TO_ALL,
     MG_METHOD_HALO
 } mg_method;
+typedef enum mg_baseline {
+    MG_BASELINE_NONE,
+    MG_BASELINE_DENSE,
+    MG_BASELINE_DENSE_ROWS,
+    MG_BASELINE_FLASH,
+    MG_BASELINE_EDGE
+} mg_baseline;
 typedef enum mg_class_weights { MG_CLASS_WEIGHTS_NONE, MG_CLASS_WEIGHTS_BALANCED } mg_class_weights;
 
 enum { MG_TEXT_BYTES = 4096 };

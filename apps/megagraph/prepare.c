@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "baseline.h"
 #include "bias.h"
 #include "progress.h"
 #include "shard.h"
@@ -244,13 +245,14 @@ int mg_units_create(mg_units **out, const mg_dataset *data, mg_config *config, m
     int packs = data->graphs > 1 || data->level == MG_DATASET_GRAPH;
     units->fixed_count = packs ? 0 : config->train.clusters > 1 ? config->train.clusters : 1;
     int status = packs ? mg_bias_check_packs(&units->config) : 0;
-    if (!status && units->comm)
+    int shards = units->comm || mg_baseline_is_engine(config);
+    if (!status && shards)
         status = mg_shard_resolve(&units->config, data);
     if (status)
         mg_ranks_alike(status);
     if (!status)
         status = mg_encode_create(&units->encodings, data, config, cache);
-    if (!status && units->comm)
+    if (!status && shards)
         status = create_shard(units, cache);
     else if (!status && units->fixed_count)
         status = create_fixed(units, cache);

@@ -289,6 +289,8 @@ static int port_wait(void *context, void **request)
 
 mg_attn_port mg_ranks_port(mg_comm *comm)
 {
+    if (!comm)
+        return (mg_attn_port){.ranks = 1};
     return (mg_attn_port){.context = comm,
                           .rank = mg_comm_rank(comm),
                           .ranks = mg_comm_size(comm),

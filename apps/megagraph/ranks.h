@@ -44,5 +44,5 @@ int mg_ranks_collect(mg_comm *comm, void *data, const int64_t *bytes, void (*tak
                      void *context);
 int64_t mg_ranks_sent_bytes(const mg_comm *comm);
 
-mg_attn_port mg_ranks_port(mg_comm *comm); /* comm is not NULL */
+mg_attn_port mg_ranks_port(mg_comm *comm);
 #endif

@@ -13,6 +13,8 @@ static int resolve_method(mg_config *config)
     int32_t *method = &config->parallel.context_method;
     int masked = config->attention.far == MG_FAR_MASK;
     int near = config->attention.bias == MG_BIAS_AUTO || config->attention.bias == MG_BIAS_NEAR;
+    if (config->baseline)
+        return mg_baseline_method(config);
     if (*method == MG_METHOD_AUTO)
         *method = masked && near ? MG_METHOD_HALO : MG_METHOD_RING;
     if (*method == MG_METHOD_HALO && !masked)
@@ -38,7 +40,8 @@ int mg_shard_resolve(mg_config *config, const mg_dataset *data)
                     "model.encodings.edge_path is %lld, which is for one rank: the paths depend on the order of nodes, "
                     "that on the %lld ranks",
                     (long long)config->model.encodings.edge_path, ranks);
-    return resolve_method(config);
+    int status = mg_baseline_check(config, data, (int)config->parallel.ranks);
+    return status ? status : resolve_method(config);
 }
 
 /* --- the order --- */
@@ -242,6 +245,7 @@ static int plan(mg_unit *unit, mg_units *units, const mg_graph *whole)
     mg_shard *shard = unit->shard;
     mg_config *config = &units->config;
     mg_attn_map map;
+    mg_attn_engine engine = {0};
     mg_bias storage;
     mg_attn_context_desc desc = {.method = methods[config->parallel.context_method],
                                  .heads = (int32_t)config->model.heads,
@@ -253,6 +257,12 @@ static int plan(mg_unit *unit, mg_units *units, const mg_graph *whole)
     int status = mg_bias_choose(&storage, whole, config, grid.along, desc.method == MG_ATTN_HALO);
     if (!status)
         status = hold_codes(&map, unit, &storage, config, whole, grid);
+    if (!status && mg_baseline_is_engine(config)) {
+        status = mg_baseline_create(&shard->baseline, config, &map, desc.port.rank, desc.port.ranks);
+        status = mg_ranks_agree(shard->comm, status);
+        engine = status ? engine : mg_model_baseline_engine(shard->baseline);
+        desc.engine = &engine;
+    }
     if (!status)
         status = relay(mg_attn_context_create(&shard->context, &desc), mg_attn_last_error());
     config->attention.bias = (int32_t)storage;
@@ -338,6 +348,7 @@ void mg_shard_destroy(mg_shard *shard)
     if (!shard)
         return;
     mg_attn_context_destroy(shard->context);
+    mg_model_baseline_destroy(shard->baseline);
     mg_attn_halo_destroy(shard->halo);
     mg_graph_destroy(shard->whole);
     release(shard->lists.starts);

@@ -5,9 +5,12 @@
  *              are fewer: the last ranks are then empty. Inside a part as mg_graph_order says. Kept in rank 0's cache
  *     a rank   holds its rows of features, encodings, codes and edges; of the whole only the order, O(nodes). Codes
  *              that are streamed need the graph, O(nodes + edges)
+ *
+ * A baseline's attention (baseline.h) goes this way on one rank too.
  */
 #ifndef MEGAGRAPH_APPS_SHARD_H
 #define MEGAGRAPH_APPS_SHARD_H
+#include "baseline.h"
 #include "prepare.h"
 
 struct mg_shard {
@@ -15,10 +18,11 @@ struct mg_shard {
     int64_t *first; /* [ranks + 1] */
     int32_t *nodes; /* [first[ranks]] the node at each place */
     int64_t segments[2];
-    mg_graph lists;           /* this rank's rows of edges, columns as the halo's local rows; empty: not needed */
-    mg_graph *whole;          /* in the order of places, where codes are streamed; else NULL */
-    mg_attn_context *context; /* NULL: no attention */
-    mg_attn_halo *halo;       /* NULL: no local part */
+    mg_graph lists;              /* this rank's rows of edges, columns as the halo's local rows; empty: not needed */
+    mg_graph *whole;             /* in the order of places, where codes are streamed; else NULL */
+    mg_attn_context *context;    /* NULL: no attention */
+    mg_attn_halo *halo;          /* NULL: no local part */
+    mg_model_baseline *baseline; /* NULL: attention is libattn's */
 };
 
 /* Settles parallel.context_method. -EINVAL: what many ranks cannot do with this configuration and dataset. */

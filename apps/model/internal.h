@@ -183,6 +183,8 @@ static inline int64_t local_rows(const run *r)
 /* --- sweep.c: the frame; the only file with threads --- */
 
 int mg_model_threads(int wanted); /* 0: OpenMP's default */
+int mg_model_this_thread(void);
+void mg_model_work_alone(void); /* inside a region: oneDNN then runs on this thread alone */
 double mg_model_seconds(void);
 
 /* One chunk of rows: [begin, begin + rows). */

@@ -75,11 +75,24 @@ typedef struct mg_model_list_kernels {
                                    const mg_model_lists *lists, int64_t begin, int64_t end, int64_t columns);
 } mg_model_list_kernels;
 
+/* Between the products of attention elsewhere (model_baseline.h), for the pairs of one query. table: 256 floats at
+ * least. */
+typedef struct mg_model_pair_kernels {
+    void (*bias)(float *b, const uint8_t *codes, const float *table, int32_t code_count, int64_t count);
+    void (*softmax_biased)(float *s, const float *bias, int64_t count); /* of s + bias, in place */
+    void (*softmax_coded)(float *s, const uint8_t *codes, const float *table, int32_t code_count, int64_t count);
+    void (*score_gradient)(float *ds, const float *t, const float *p, float d, int64_t count); /* p (t - d) */
+    /* sums[code] += t */
+    void (*table_gradient)(float *sums, const float *t, const uint8_t *codes, int32_t code_count, int64_t count);
+    float (*dot)(const float *a, const float *b, int64_t count);
+} mg_model_pair_kernels;
+
 /* One instruction set's. */
 typedef struct mg_model_kernels {
     const char *name;
     const mg_model_row_kernels *rows;
     const mg_model_list_kernels *lists;
+    const mg_model_pair_kernels *pairs;
 } mg_model_kernels;
 
 /* The tables this processor runs, best first; *count of them. */
@@ -87,7 +100,8 @@ const mg_model_kernels *mg_model_kernels_list(int *count);
 
 #define MG_MODEL_KERNELS(isa)                                                                                          \
     extern const mg_model_row_kernels mg_model_rows_##isa;                                                             \
-    extern const mg_model_list_kernels mg_model_lists_##isa
+    extern const mg_model_list_kernels mg_model_lists_##isa;                                                           \
+    extern const mg_model_pair_kernels mg_model_pairs_##isa
 MG_MODEL_KERNELS(portable);
 MG_MODEL_KERNELS(v3);
 MG_MODEL_KERNELS(v4);

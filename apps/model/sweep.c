@@ -8,14 +8,14 @@
 #ifdef _OPENMP
 #include <omp.h>
 static int default_threads(void) { return omp_get_max_threads(); }
-static int this_thread(void) { return omp_get_thread_num(); }
+int mg_model_this_thread(void) { return omp_get_thread_num(); }
 /* Inside a region: oneDNN then runs on this thread alone, also where the region has one thread and so counts as none.
  */
-static void work_alone(void) { omp_set_num_threads(1); }
+void mg_model_work_alone(void) { omp_set_num_threads(1); }
 #else
 static int default_threads(void) { return 1; }
-static int this_thread(void) { return 0; }
-static void work_alone(void) {}
+int mg_model_this_thread(void) { return 0; }
+void mg_model_work_alone(void) {}
 #endif
 
 int mg_model_threads(int wanted) { return wanted > 0 ? wanted : default_threads(); }
@@ -61,7 +61,7 @@ static int end_tally(const run *r, tally t, double *seconds)
 static void run_chunk(const run *r, chunk_work *work, int64_t layer, const sums *to, int64_t chunk, int64_t rows)
 {
     int64_t begin = chunk * CHUNK;
-    work(r, &r->pass->scratch[this_thread()], layer, to, begin, smaller(CHUNK, rows - begin));
+    work(r, &r->pass->scratch[mg_model_this_thread()], layer, to, begin, smaller(CHUNK, rows - begin));
 }
 
 int mg_model_sweep(const run *r, chunk_work *work, int64_t layer, int64_t rows, double *seconds)
@@ -72,7 +72,7 @@ int mg_model_sweep(const run *r, chunk_work *work, int64_t layer, int64_t rows, 
     tally t = begin_tally(r, chunks);
 #pragma omp parallel num_threads(t.threads)
     {
-        work_alone();
+        mg_model_work_alone();
 #pragma omp for schedule(dynamic)
         for (int64_t c = 0; c < chunks; c++)
             run_chunk(r, work, layer, NULL, c, rows);
@@ -113,7 +113,7 @@ int mg_model_sweep_sums(const run *r, chunk_work *work, int64_t layer, int64_t r
     tally t = begin_tally(r, groups);
 #pragma omp parallel num_threads(t.threads)
     {
-        work_alone();
+        mg_model_work_alone();
 #pragma omp for schedule(dynamic)
         for (int64_t g = 0; g < groups; g++) {
             sums to = {r->pass->partials + g * floats, begin};
@@ -167,7 +167,7 @@ void mg_model_sweep_ranges(const run *r, range_work *work, int64_t layer, int64_
 {
 #pragma omp parallel for num_threads((int)smaller(r->threads, ranges)) schedule(dynamic)
     for (int64_t k = 0; k < ranges; k++)
-        work(r, &r->pass->scratch[this_thread()], layer, k);
+        work(r, &r->pass->scratch[mg_model_this_thread()], layer, k);
 }
 
 /* --- virtual tokens --- */

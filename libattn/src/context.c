@@ -23,6 +23,19 @@ void mg_attn_context_rows(int64_t *begin, int64_t *end, mg_attn_grid grid, const
 
 /* --- create --- */
 
+static int check_engine(const mg_attn_context_desc *desc)
+{
+    const mg_attn_grid grid = mg_attn_grid_of(desc->method, desc->port.ranks, desc->heads);
+    if (!desc->engine->workspace_bytes || !desc->engine->forward || !desc->engine->backward)
+        return fail(-EINVAL, "mg_attn_context_create: the engine lacks a callback");
+    if (desc->method == MG_ATTN_HALO || grid.along != 1)
+        return fail(-EINVAL,
+                    "mg_attn_context_create: an engine computes whole heads, but %d ranks of %d heads are %d across x "
+                    "%d along; take ALL_TO_ALL and as many ranks as divide among the heads, not HALO",
+                    desc->port.ranks, desc->heads, grid.across, grid.along);
+    return 0;
+}
+
 static int check_desc(const mg_attn_context_desc *desc)
 {
     int status = mg_attn_port_check("mg_attn_context_create", &desc->port, desc->first);
@@ -34,7 +47,7 @@ static int check_desc(const mg_attn_context_desc *desc)
         return fail(-EINVAL, "mg_attn_context_create: %d heads; at least 1 is needed", desc->heads);
     if (!desc->map)
         return fail(-EINVAL, "mg_attn_context_create: map is NULL");
-    return 0;
+    return desc->engine ? check_engine(desc) : 0;
 }
 
 static int check_map(mg_attn_context *c, const mg_attn_map *map)
@@ -142,9 +155,11 @@ int mg_attn_context_create(mg_attn_context **out, const mg_attn_context_desc *de
         place_rank(c, desc);
         status = prepare(c, desc);
     }
+    if (c && desc->engine)
+        c->engine = *desc->engine;
     if (desc->method == MG_ATTN_HALO)
         status = mg_attn_context_make_halo(c, desc, status, &told);
-    else if (!status)
+    else if (!status && !desc->engine)
         status = mg_attn_context_make_ring(c);
     if (!told)
         status = learn(c, &desc->port, status);
@@ -184,7 +199,7 @@ void mg_attn_context_describe(mg_attn_context_info *info, const mg_attn_context 
         info->seen_pairs += of.seen_pairs;
         foreign += c->shards[i].step ? c->shards[i].keys : 0;
     }
-    if (c->map.kind == MG_ATTN_STREAM)
+    if (c->map.kind == MG_ATTN_STREAM || c->engine.forward)
         info->seen_pairs = -1;
     if (c->halo) {
         info->plan_bytes += c->halo->bytes;

@@ -50,6 +50,7 @@ struct mg_attn_context {
     int32_t reader_count;
     mg_attn_halo *halo;
     local_pairs pairs;
+    mg_attn_engine engine; /* forward NULL: shards */
     int64_t bytes; /* allocated, plans not included */
 };
 

@@ -130,6 +130,8 @@ static int64_t shard_workspace(const context_run *r)
         call.dq.data = r->given.dq.data || c->grid.across > 1 ? &any : NULL;
         call.dvalues = r->given.dvalues ? &any : NULL;
     }
+    if (c->engine.forward)
+        return c->engine.workspace_bytes(c->engine.context, &call, r->backward);
     for (int32_t i = 0; i < c->shard_count; i++) {
         const int64_t bytes = mg_attn_workspace_bytes(c->shards[i].plan, &call, r->backward);
         if (bytes < 0)
@@ -237,6 +239,28 @@ void mg_attn_context_backward_shard(context_run *r, int32_t index, mg_attn_tenso
         r->call.dtable[i] += r->dtable_part[i];
 }
 
+/* --- an engine --- */
+
+static mg_attn_call engine_call(const context_run *r)
+{
+    const shard all = {.key_ids = r->c->ids ? r->c->ids : r->c->places};
+    return shard_call(r, &all, r->call.k, r->call.v);
+}
+
+static void engine_forward(context_run *r)
+{
+    const mg_attn_call call = engine_call(r);
+    if (call.lse)
+        memset(call.lse, 0, (size_t)(call.heads * r->c->rows) * sizeof *call.lse);
+    r->status = r->c->engine.forward(r->c->engine.context, &call);
+}
+
+static void engine_backward(context_run *r)
+{
+    const mg_attn_call call = engine_call(r);
+    r->status = r->c->engine.backward(r->c->engine.context, &call);
+}
+
 /* --- the call --- */
 
 static int begin(context_run *r, const mg_attn_context *c, const mg_attn_call *call, int backward)
@@ -263,9 +287,11 @@ int mg_attn_context_forward(const mg_attn_context *c, const mg_attn_call *call)
     int status = begin(&r, c, call, 0);
     if (!status && c->grid.across > 1)
         status = mg_attn_context_heads_in(&r);
-    if (!status && !c->shard_count)
+    if (!status && c->engine.forward)
+        engine_forward(&r);
+    else if (!status && !c->shard_count)
         forward_nothing(&r);
-    if (!status)
+    if (!status && !c->engine.forward)
         status = c->halo ? mg_attn_context_halo_forward(&r) : mg_attn_context_ring_forward(&r);
     if (!status && c->grid.across > 1)
         status = mg_attn_context_heads_out(&r);
@@ -281,7 +307,7 @@ static void zero_shares(const context_run *r)
         memset(r->given.dtable, 0, (size_t)(heads * c->map.codes) * sizeof(float));
     if (r->given.dvalues)
         memset(r->given.dvalues, 0, (size_t)(heads * c->map.near_starts[c->rows]) * sizeof(float));
-    if (!c->shard_count && r->call.dq.data)
+    if (!c->shard_count && !c->engine.forward && r->call.dq.data)
         mg_attn_rows_zero(r->call.dq, c->rows, r->call.heads, r->call.dim, r->call.threads);
 }
 
@@ -293,7 +319,9 @@ int mg_attn_context_backward(const mg_attn_context *c, const mg_attn_call *call)
         status = mg_attn_context_heads_in(&r);
     if (!status)
         zero_shares(&r);
-    if (!status)
+    if (!status && c->engine.forward)
+        engine_backward(&r);
+    else if (!status)
         status = c->halo ? mg_attn_context_halo_backward(&r) : mg_attn_context_ring_backward(&r);
     if (!status && c->grid.across > 1)
         status = mg_attn_context_heads_out(&r);

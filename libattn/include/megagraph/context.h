@@ -58,6 +58,16 @@ MG_ATTN_API mg_attn_grid mg_attn_grid_of(mg_attn_method method, int ranks, int h
 /* Queries whose pairs a rank computes, [*begin, *end): the rows that its map must have. */
 MG_ATTN_API void mg_attn_context_rows(int64_t *begin, int64_t *end, mg_attn_grid grid, const int64_t *first, int rank);
 
+/* Another way to compute a rank's part, to compare with: given the rows of all ranks, the heads of this one, and dropout
+   ids; `workspace` is its own. lse need not be written, and what forward wrote there comes back in backward. dtable is
+   to be written where it is given. workspace_bytes: negative with a status. */
+typedef struct mg_attn_engine {
+    void *context;
+    int64_t (*workspace_bytes)(void *context, const mg_attn_call *call, int backward);
+    int (*forward)(void *context, const mg_attn_call *call);
+    int (*backward)(void *context, const mg_attn_call *call);
+} mg_attn_engine;
+
 typedef struct mg_attn_context_desc {
     mg_attn_method method;
     int32_t heads;
@@ -68,6 +78,7 @@ typedef struct mg_attn_context_desc {
        query_begin.. key_end are the context's own and must be 0. Borrowed, as by mg_attn_plan. */
     const mg_attn_map *map;
     const uint32_t *ids;    /* [tokens] of dropout; NULL: places in the order */
+    const mg_attn_engine *engine; /* copied; NULL: libattn's own. Only where along is 1; nothing is planned then */
 } mg_attn_context_desc;
 
 typedef struct mg_attn_context mg_attn_context;
@@ -85,7 +96,7 @@ MG_ATTN_API int mg_attn_context_forward(const mg_attn_context *context, const mg
 MG_ATTN_API int mg_attn_context_backward(const mg_attn_context *context, const mg_attn_call *call);
 
 typedef struct mg_attn_context_info {
-    int64_t seen_pairs;                    /* in the rank's rows of its map; -1 for STREAM */
+    int64_t seen_pairs;                    /* in the rank's rows of its map; -1 for STREAM and with an engine */
     int64_t forward_bytes, backward_bytes; /* this rank sends per call, by the formula above, for `heads` heads of `dim` */
     int64_t halo_rows;                     /* HALO: rows fetched; else 0 */
     int64_t plan_bytes;                    /* allocated by the context, its plans included */

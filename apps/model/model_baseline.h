@@ -1,0 +1,40 @@
+/* model_baseline.h: attention as others compute it, in place of libattn, to compare with: an engine of
+ * megagraph/context.h.
+ *
+ *     dense        one operation after the other over matrices [heads][tokens][tokens], as a framework's autograd does
+ *                  it: the bias gathered from the table, P kept for each layer until backward; at the layer at work the
+ *                  bias, then dP and dS besides. Products by oneDNN, vectorised passes
+ *     dense_rows   the best that can be made of it: 64 rows at a time, whose scores stay in the second cache between
+ *                  products and passes, the bias looked up in the pass that seeks the maximum; only P is a matrix
+ *     edge         by gather and scatter over near pairs: scores and P [pairs][heads], P kept for each layer; gradients
+ *                  of keys and values over the transposed list. No gathered copy of keys or values is stored, which
+ *                  is better than most do
+ *
+ * Results are those of libattn but for rounding. Heads (edge: rows) are shared out to the threads; the same bits for
+ * any number of them. No dropout, no pair values.
+ */
+#ifndef MG_MODEL_BASELINE_H
+#define MG_MODEL_BASELINE_H
+#include <megagraph/context.h>
+
+typedef enum mg_model_baseline_kind {
+    MG_MODEL_BASELINE_DENSE,
+    MG_MODEL_BASELINE_DENSE_ROWS,
+    MG_MODEL_BASELINE_EDGE
+} mg_model_baseline_kind;
+
+typedef struct mg_model_baseline_desc {
+    mg_model_baseline_kind kind;
+    const mg_attn_map *map; /* square; DENSE or, for edge, NEAR with mask_far and codes; its arrays are borrowed */
+    int32_t heads, layers;  /* of this rank; calls say their layer in dropout.layer */
+} mg_model_baseline_desc;
+
+typedef struct mg_model_baseline mg_model_baseline;
+/* Bytes that create, and then workspaces of calls on so many threads, take. pairs: tokens^2, for edge the near pairs;
+   infinity where they overflow. Looks at nothing of the map. */
+double mg_model_baseline_bytes(const mg_model_baseline_desc *desc, int64_t tokens, int64_t pairs, int threads);
+/* -EINVAL names what the map lacks; -ENOMEM. */
+int mg_model_baseline_create(mg_model_baseline **out, const mg_model_baseline_desc *desc);
+void mg_model_baseline_destroy(mg_model_baseline *baseline);
+mg_attn_engine mg_model_baseline_engine(mg_model_baseline *baseline);
+#endif
