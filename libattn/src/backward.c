@@ -10,13 +10,13 @@
  *          2   2 3 0 1
  *          3   1 2 3 0
  *
- * A chunk is some 4 tiles wide, so that a task's tokens stay in the second cache; a longer one is done in cells of 4 x 4
- * tiles, row by row. Where there are more threads than tasks, the tiles of a cell's antidiagonal are tasks of their own,
- * one antidiagonal after the other: every sum keeps its order.
+ * A chunk is some 4 tiles wide, so that a task's tokens stay in the second cache; a longer one is done in cells of 4 x
+ * 4 tiles, row by row. Where there are more threads than tasks, the tiles of a cell's antidiagonal are tasks of their
+ * own, one antidiagonal after the other: every sum keeps its order.
  *
  * The chunks depend on sizes alone, so every sum has one order on any number of threads. Table gradients are summed by
- * (head, row of tiles) and added at the end. A STREAM map goes band by band, each with its own steps. Gathered pairs come
- * last (gathered.c), a few heads at a time. */
+ * (head, row of tiles) and added at the end. A STREAM map goes band by band, each with its own steps. Gathered pairs
+ * come last (gathered.c), a few heads at a time. */
 #include "backward.h"
 #include "library.h"
 #include "near_call.h"
@@ -48,7 +48,8 @@ static void store_value_gradients(const call_state *s, const tile_place *place, 
 }
 
 /* `next` and its head: what is done after this, to be fetched meanwhile; its tile is NULL where nothing is known. */
-static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next, int32_t next_head)
+static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next,
+                    int32_t next_head)
 {
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
@@ -164,10 +165,8 @@ static int place_of(tile_place *place, const chunk_task *c, const cell *of, int 
 {
     if (i >= of->rows || j < 0 || j >= of->columns || !of->tiles[i][j])
         return 0;
-    *place = (tile_place){.tile = of->tiles[i][j],
-                          .row = of->row + i,
-                          .codes = c->w.codes + (i * CELL + j) * PAIRS,
-                          .keys_in_lanes = 1};
+    *place = (tile_place){
+        .tile = of->tiles[i][j], .row = of->row + i, .codes = c->w.codes + (i * CELL + j) * PAIRS, .keys_in_lanes = 1};
     return 1;
 }
 
@@ -228,7 +227,8 @@ static void do_chunk(void *context, int thread, int64_t step, int64_t task)
     const chunk_task c = task_of(context, thread, step, task);
     cell of;
     for (int64_t a = 0; c.row_begin + a * CELL < c.row_end; a++)
-        for (int64_t b = 0; c.column_begin + b * CELL < c.column_end; b = of.next == c.column_end ? INT64_MAX / CELL - c.column_end : (of.next - c.column_begin) / CELL)
+        for (int64_t b = 0; c.column_begin + b * CELL < c.column_end;
+             b = of.next == c.column_end ? INT64_MAX / CELL - c.column_end : (of.next - c.column_begin) / CELL)
             if (find_cell(&of, &c, a, b))
                 do_cell(&c, &of);
 }

@@ -1,5 +1,5 @@
-/* dq of a tile by AVX-512, part of backward_tile.c: keys one by one, dS broadcast. A sum of 8 queries x 16 elements needs
- * 16 registers to hide the additions' latency: those of 32 elements, or of 16 for two halves of the keys. */
+/* dq of a tile by AVX-512, part of backward_tile.c: keys one by one, dS broadcast. A sum of 8 queries x 16 elements
+ * needs 16 registers to hide the additions' latency: those of 32 elements, or of 16 for two halves of the keys. */
 
 enum { HALVES = TILE / HALF };
 

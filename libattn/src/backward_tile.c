@@ -47,7 +47,8 @@ INLINE const char *fetch_from(strip *p, int32_t dim)
     if (t->codes_ahead)
         for (int row = 0; row < TILE / PRODUCTS + !(TILE / PRODUCTS); row++)
             __builtin_prefetch(t->codes_ahead + (n * TILE / PRODUCTS % TILE + row) * t->codes_stride);
-    return t->ahead[array] ? (const char *)t->ahead[array] + (int64_t)(n % EACH) * dim * (4 * 64 / EACH) : (const char *)t->ds;
+    return t->ahead[array] ? (const char *)t->ahead[array] + (int64_t)(n % EACH) * dim * (4 * 64 / EACH)
+                           : (const char *)t->ds;
 }
 
 /* s[r][v] += broadcast[d][r] * lanes[d][v] over all d */

@@ -69,8 +69,7 @@ INLINE int any_larger(wvec a, wvec b)
 #define FIRST4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define SECOND4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
 #define ROTATE(x, by) __builtin_shufflevector(x, x, ROTATE_(by))
-#define ROTATE_(n)                                                                                                     \
-    (n) % 8, (n + 1) % 8, (n + 2) % 8, (n + 3) % 8, (n + 4) % 8, (n + 5) % 8, (n + 6) % 8, (n + 7) % 8
+#define ROTATE_(n) (n) % 8, (n + 1) % 8, (n + 2) % 8, (n + 3) % 8, (n + 4) % 8, (n + 5) % 8, (n + 6) % 8, (n + 7) % 8
 #endif
 
 enum { LONG, WHOLE, HALVES }; /* kinds of rows */
@@ -136,9 +135,10 @@ INLINE void fetch_row(const float *row, int64_t floats)
         __builtin_prefetch(row + i);
 }
 
-/* s[i][h] = x[h] . rows[keys[i]][h]; the last pair is repeated up to a multiple of SPREAD scores. */
+/* s[i][h] = x[h] . rows[keys[i]][h], fetching rows of pairs that come later, and their v on demand; the last pair is
+ * repeated up to a multiple of SPREAD scores. */
 INLINE void dots(float *s, const near_list *l, const float *x, const float *rows, int64_t stride, int32_t row,
-                 const int heads, const int kind)
+                 const int heads, const int kind, const int fetch_values)
 {
     const int together = SPREAD / heads; /* pairs */
     for (int32_t i = 0; i < l->count; i += together) {
@@ -147,8 +147,11 @@ INLINE void dots(float *s, const near_list *l, const float *x, const float *rows
         UNROLL
         for (int p = 0; p < together; p++) {
             at[p] = rows + l->keys[i + p < l->count ? i + p : l->count - 1] * stride;
-            if (i + p + AHEAD_PAIRS < l->ahead)
+            if (i + p < l->count && i + p + AHEAD_PAIRS < l->ahead) {
                 fetch_row(rows + l->keys[i + p + AHEAD_PAIRS] * stride, (int64_t)heads * row);
+                if (fetch_values)
+                    fetch_row(l->v + l->keys[i + p + AHEAD_PAIRS] * l->v_stride, (int64_t)heads * l->value_row);
+            }
         }
 #if defined(__AVX512F__)
         if (kind == HALVES) {
@@ -156,7 +159,8 @@ INLINE void dots(float *s, const near_list *l, const float *x, const float *rows
             for (int j = 0; j < SPREAD / 2; j++)
                 sum[j] = load_whole(at[2 * j / heads] + 2 * j % heads * 8) * load_whole(x + 2 * j % heads * 8);
             const wvec y = sums_of_8(sum);
-            keep_whole(s + i * heads, __builtin_shufflevector(y, y, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+            keep_whole(s + i * heads,
+                       __builtin_shufflevector(y, y, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
             continue;
         }
 #endif
@@ -235,9 +239,7 @@ INLINE int32_t biases(float *bias, const near_list *l, const int heads)
 INLINE void forward(const near_list *l, const int heads, const int kind, const int value_kind)
 {
     float s[ITEMS], bias[ITEMS];
-    dots(s, l, l->q, l->k, l->k_stride, l->row, heads, kind);
-    for (int32_t i = 0; i < l->count; i++)
-        fetch_row(l->v + l->keys[i] * l->v_stride, i < 2 * AHEAD_PAIRS ? heads * l->value_row : 0);
+    dots(s, l, l->q, l->k, l->k_stride, l->row, heads, kind, 1);
     const int32_t items = biases(bias, l, heads);
     const wvec old = load_whole(l->maximum);
     wvec top = old, sum = load_whole(l->sum);
@@ -268,8 +270,8 @@ INLINE void forward(const near_list *l, const int heads, const int kind, const i
 INLINE void backward(const near_list *l, const int heads, const int kind, const int value_kind)
 {
     float p[ITEMS], ds[ITEMS], bias[ITEMS];
-    dots(p, l, l->q, l->k, l->k_stride, l->row, heads, kind);
-    dots(ds, l, l->dout, l->v, l->v_stride, l->value_row, heads, value_kind);
+    dots(p, l, l->q, l->k, l->k_stride, l->row, heads, kind, 0);
+    dots(ds, l, l->dout, l->v, l->v_stride, l->value_row, heads, value_kind, 0);
     const int32_t items = biases(bias, l, heads);
     const wvec lse = load_whole(l->lse), delta = load_whole(l->delta);
     for (int32_t i = 0; i < items; i += SPREAD) {
@@ -292,10 +294,10 @@ INLINE void backward(const near_list *l, const int heads, const int kind, const 
 
 INLINE void add(const near_sums *a, const int heads, const int kind, const int value_kind)
 {
-    enum { STEP = 16 };
+    enum { STEP = 4, DISTANCE = 16 };
     for (int32_t i = 0; i < a->count; i += STEP) {
         const int32_t count = a->count - i < STEP ? a->count - i : STEP;
-        for (int32_t j = i + STEP; j < i + 2 * STEP && j < a->ahead; j++) {
+        for (int32_t j = i + DISTANCE; j < i + DISTANCE + count && j < a->ahead; j++) {
             fetch_row(a->q + a->queries[j] * a->q_stride, heads * a->row);
             fetch_row(a->dout + a->queries[j] * a->dout_stride, heads * a->value_row);
             __builtin_prefetch(a->p_ds + 2 * a->at[j] * heads);
@@ -309,10 +311,7 @@ INLINE void add(const near_sums *a, const int heads, const int kind, const int v
     }
 }
 
-static int kind_of(int32_t row, int32_t heads)
-{
-    return row == SPREAD ? WHOLE : row == 8 && heads > 1 ? HALVES : LONG;
-}
+static int kind_of(int32_t row, int32_t heads) { return row == SPREAD ? WHOLE : row == 8 && heads > 1 ? HALVES : LONG; }
 
 /* work(l, heads, kind, kind) with what is usual as constants. */
 #define DISPATCH(work, l, row, value_row)                                                                              \
@@ -322,9 +321,9 @@ static int kind_of(int32_t row, int32_t heads)
             work(l, 4, WHOLE, WHOLE);                                                                                  \
         else if (kind == WHOLE && value_kind == WHOLE && (l)->heads == 8)                                              \
             work(l, 8, WHOLE, WHOLE);                                                                                  \
-        else if (SPREAD == 16 && kind == HALVES && value_kind == HALVES && (l)->heads == 4)                             \
+        else if (SPREAD == 16 && kind == HALVES && value_kind == HALVES && (l)->heads == 4)                            \
             work(l, 4, HALVES, HALVES);                                                                                \
-        else if (SPREAD == 16 && kind == HALVES && value_kind == HALVES && (l)->heads == 8)                             \
+        else if (SPREAD == 16 && kind == HALVES && value_kind == HALVES && (l)->heads == 8)                            \
             work(l, 8, HALVES, HALVES);                                                                                \
         else if ((l)->heads == 8)                                                                                      \
             work(l, 8, LONG, LONG);                                                                                    \

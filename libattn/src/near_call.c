@@ -1,5 +1,5 @@
-/* Calls whose pairs are all gathered: no tiles, nothing is packed by head. The heads of a token lie side by side, in the
- * caller's tensor where it is fp32 and has them so, else in a copy, and 8, 4, 2 or 1 of them are done at once:
+/* Calls whose pairs are all gathered: no tiles, nothing is packed by head. The heads of a token lie side by side, in
+ * the caller's tensor where it is fp32 and has them so, else in a copy, and 8, 4, 2 or 1 of them are done at once:
  *
  *     forward      by query: out, lse
  *     backward     by query: P and dS of the heads at hand to [pairs][2][heads], dq, the table's sums

@@ -36,9 +36,10 @@ INLINE void add_some(const table_tile *t, const int32_t *codes, int wanted, cons
             const __m512 y = _mm512_loadu_ps(t->ds + half_lane(v * LANES, TILE) + row * HALF);
             UNROLL
             for (int i = 0; i < count; i++)
-                sum[i][v % 2] = count == 1 && last ? _mm512_add_ps(sum[i][v % 2], y)
-                                                   : _mm512_mask_add_ps(sum[i][v % 2], (__mmask16)(found[i] >> v * LANES),
-                                                                        sum[i][v % 2], y);
+                sum[i][v % 2] =
+                    count == 1 && last
+                        ? _mm512_add_ps(sum[i][v % 2], y)
+                        : _mm512_mask_add_ps(sum[i][v % 2], (__mmask16)(found[i] >> v * LANES), sum[i][v % 2], y);
         }
     }
     for (int i = 0; i < wanted; i++)
