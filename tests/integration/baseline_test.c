@@ -1,0 +1,101 @@
+/* The field's ways to attend, in the same program: dense equals graphormer, edge and masked dense equal gt. */
+#include "integration/ranks_case.h"
+
+static const char graphormer[] = "model.kind=graphormer model.heads=4 model.attention_dropout=0 ",
+                  gt[] = "model.kind=gt model.heads=4 model.attention_dropout=0 attention.far=mask "
+                         "model.encodings.distance=2 ",
+                  gps[] = "model.kind=gps model.local=gatedgcn model.heads=4 model.attention_dropout=0 "
+                          "attention.far=mask model.encodings.distance=2 ",
+                  many[] = "model.kind=graphormer model.heads=4 model.attention_dropout=0 model.encodings.distance=20 ";
+
+static void same(const char *model, const char *settings, const char *const *baselines)
+{
+    static const int counts[] = {1, 2, 4};
+    char one[32], name[64], all[512];
+    snprintf(one, sizeof one, "%s-ours", model);
+    ranks_train(one, "graph.npz", settings, 1);
+    for (int b = 0; baselines[b]; b++)
+        for (int c = 0; c < 3; c++) {
+            snprintf(name, sizeof name, "%s-%s-%d", model, baselines[b], counts[c]);
+            snprintf(all, sizeof all, "%s baseline=%s", settings, baselines[b]);
+            ranks_train(name, "graph.npz", all, counts[c]);
+            ranks_compare(name, one);
+        }
+}
+
+static void dense_is_graphormer(void **state)
+{
+    (void)state;
+    same("graphormer", graphormer, (const char *const[]){"dense", "dense_rows", NULL});
+    same("many", many, (const char *const[]){"dense_rows", NULL}); /* codes that do not fit a register */
+}
+
+static void edge_is_gt(void **state)
+{
+    (void)state;
+    same("gt", gt, (const char *const[]){"edge", "dense", NULL});
+    same("gps", gps, (const char *const[]){"edge", NULL});
+}
+
+static void flash_is_attention_without_bias(void **state)
+{
+    (void)state;
+    ranks_train("plain", "graph.npz", "model.kind=graphormer model.heads=4 model.encodings.distance=0", 1);
+    ranks_train("flash", "graph.npz", "model.kind=graphormer model.heads=4 baseline=flash", 2);
+    ranks_compare("flash", "plain");
+}
+
+static void what_is_held_is_what_it_says(void **state)
+{
+    (void)state;
+    char expected[128];
+    snprintf(expected, sizeof expected, "baseline dense needs %d bytes", 150 * 150 * (2 * 4 * (2 + 2) + 1));
+    ranks_run(2,
+              "train --data graph.npz --out held --set train.epochs=1 model.layers=2 model.dropout=0 %s baseline=dense",
+              graphormer);
+    program_refuses(expected,
+                    "train --data graph.npz --out r --ranks 2 --memory 1150K --set model.layers=2 %s baseline=dense",
+                    graphormer);
+    json_t *summary = program_json("held/summary.json"), *peaks = json_object_get(summary, "peak_memory_bytes");
+    for (size_t r = 0; r < 2; r++)
+        assert_true(json_integer_value(json_array_get(peaks, r)) > 150 * 150 * (2 * 4 * (2 + 2) + 1));
+    json_decref(summary);
+}
+
+static void predicts(void **state)
+{
+    (void)state;
+    ranks_run(2, "predict --run graphormer-dense-2 --out dense.npy");
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    program_works("generate graphs --out graphs.npz --graphs 20 --nodes 6");
+    program_refuses("8 ranks are more than the 4 heads",
+                    "train --data graph.npz --out r --ranks 8 --set %s baseline=dense", graphormer);
+    program_refuses("parallel.context_method is ring",
+                    "train --data graph.npz --out r --ranks 2 --set %s baseline=dense parallel.context_method=ring",
+                    graphormer);
+    program_refuses("model.attention_dropout is 0.5",
+                    "train --data graph.npz --out r --set %s baseline=edge model.attention_dropout=0.5", gt);
+    program_refuses("attention.far=mask", "train --data graph.npz --out r --set %s baseline=edge", graphormer);
+    program_refuses("needs attention.bias dense",
+                    "train --data graph.npz --out r --set %s baseline=dense attention.bias=tiles", graphormer);
+    program_refuses("for one whole graph", "train --data graphs.npz --out r --set %s baseline=dense", graphormer);
+    program_refuses("there is no attention",
+                    "train --data graph.npz --out r --set model.kind=gps model.heads=0 baseline=flash");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dense_is_graphormer),
+        cmocka_unit_test(edge_is_gt),
+        cmocka_unit_test(flash_is_attention_without_bias),
+        cmocka_unit_test(what_is_held_is_what_it_says),
+        cmocka_unit_test(predicts),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, ranks_make_data, program_teardown);
+}
