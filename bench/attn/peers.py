@@ -1,16 +1,17 @@
 """libattn beside what PyTorch has for the CPU: one process, the same tensors and threads, sides in turns, medians.
 
     cmake -S libattn -B build/attn -DBUILD_SHARED_LIBS=ON && cmake --build build/attn
-    MEGAGRAPH_ATTN_LIBRARY=build/attn/libmegagraph-attn.so python3 bench/attn/peers.py [--threads 1]
+    MEGAGRAPH_ATTN_LIBRARY=build/attn/libmegagraph-attn.so python3 bench/attn/peers.py
 
-Prints two tables in Markdown. libattn has a table of biases by code in every row, and its gradient in training; the others
-have what their names say. Sides:
-    no bias        scaled_dot_product_attention, its fused kernel
-    fixed bias     the same with a matrix of heads x N x N made before the time starts: fused, where the version has that
-    bias gradient  the same; the matrix wants a gradient, which ends there
+Prints two tables in Markdown. libattn always has a table of biases by code, and its gradient in training; the others have
+what their names say:
+    no bias          scaled_dot_product_attention, its fused kernel
+    fixed bias       the same with a matrix of heads x N x N made before the time starts: fused, where the version can
+    bias gradient    the same; the matrix wants a gradient, which ends there
     table[:, codes]  the same; the matrix is gathered from a table each time, which gets the gradient
-    FlexAttention  compiled, score + table[head, codes[query, key]]
-    plain          softmax(scale q k + bias) v
+    FlexAttention    compiled, score + table[head, codes[query, key]]
+    plain            softmax(scale q k + bias) v; the bias as in "fixed bias", or in training as in "table[:, codes]"
+The time of libattn is without its plan, which is made once for all layers and steps.
 """
 import argparse
 import os
@@ -74,8 +75,8 @@ class Case:
         return torch.autograd.grad(side(given), wanted, self.dout)
 
 
-def flex_of(case):
-    """FlexAttention for this case, compiled and run once; or why it cannot be."""
+def flex_of(case, check):
+    """FlexAttention for this case, compiled and, if wished, compared; or why it cannot be."""
     try:
         from torch.nn.attention.flex_attention import flex_attention
     except ImportError:
@@ -84,15 +85,16 @@ def flex_of(case):
     compiled = torch.compile(flex_attention, dynamic=False)
     add = lambda score, batch, head, i, j: score + table[head, codes[i, j]]
     run = lambda: compiled(q, k, v, score_mod=add)
-    with torch.no_grad():
-        error = float((run() - case.plain(case.bias)).abs().max())
+    side = lambda: case.inference(lambda _: run(), None)
+    out = side()  # compiles
+    error = float((out - case.inference(case.plain, lambda: case.bias)).abs().max()) if check else 0
     if error > 1e-3:
         raise RuntimeError(f"its result is off by {error:.1e}")
-    return lambda: case.inference(lambda _: run(), None)
+    return side
 
 
-def sides_of(kind, case):
-    """Name, function without arguments; or name, reason why not."""
+def sides_of(kind, case, chosen, check):
+    """Name, function without arguments; or name, reason why not. libattn and those chosen (None: all)."""
     run = case.inference if kind == "forward" else case.training
     fixed = lambda: case.bias
     sides = [("libattn", lambda: run(case.ours, lambda: case.table))]
@@ -105,13 +107,13 @@ def sides_of(kind, case):
             sides.append(("table[:, codes]", lambda: run(case.fused, case.gathered)))
     else:
         sides.append(("scaled_dot_product_attention", f"PyTorch {torch.__version__} has none; 2.0 has"))
-    if kind == "forward":
+    if kind == "forward" and (not chosen or "FlexAttention" in chosen):
         try:
-            sides.append(("FlexAttention", flex_of(case)))
+            sides.append(("FlexAttention", flex_of(case, check)))
         except Exception as reason:  # whatever the compiler says
             sides.append(("FlexAttention", str(reason).strip().splitlines()[0]))
     sides.append(("plain", lambda: run(case.plain, fixed if kind == "forward" else case.gathered)))
-    return sides
+    return [side for side in sides if not chosen or side[0] in ["libattn", *chosen]]
 
 
 def agree(kind, sides):
@@ -123,6 +125,15 @@ def agree(kind, sides):
             error = float((pick(side()) - ours).norm() / ours.norm())
             if not error < 1e-4:
                 sys.exit(f"peers: {kind}, {name} and libattn differ by {error:.1e} of the norm")
+
+
+def warm():
+    """A small case: the first gradient of a process imports for seconds."""
+    case = Case(128, 2, 16)
+    case.training(case.ours, lambda: case.table)
+    case.training(case.plain, case.gathered)
+    if sdpa:
+        case.training(case.fused, case.leaf)
 
 
 def measure(sides, seconds, least):
@@ -140,7 +151,7 @@ def measure(sides, seconds, least):
 
 
 def report(kind, case, arguments):
-    sides = sides_of(kind, case)
+    sides = sides_of(kind, case, arguments.side, not arguments.skip_check)
     if not arguments.skip_check:
         agree(kind, sides)
     medians, rounds = measure(sides, arguments.seconds, arguments.rounds)
@@ -154,7 +165,7 @@ def report(kind, case, arguments):
         mark = "" if target is None else f"{'✓' if ratio >= target else '✗'} {target}"
         missed += mark.startswith("✗")
         print(row + f"{1e3 * medians[name]:.0f} | {'' if name == 'libattn' else f'{ratio:.2f}'} | {mark} |")
-    print(f"peers: {kind} {case.tokens}, {case.heads}, {case.dim}: medians of {rounds}", file=sys.stderr)
+    print(f"peers: {kind} {case.tokens}, {case.heads}, {case.dim}: medians of {rounds}", file=sys.stderr, flush=True)
     return missed
 
 
@@ -163,11 +174,13 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--case", type=int, choices=range(len(CASES)), action="append", help="of " + str(CASES))
     parser.add_argument("--kind", choices=("forward", "training"), action="append")
+    parser.add_argument("--side", action="append", help="beside libattn: some of the names above; all where not given")
     parser.add_argument("--seconds", type=float, default=10, help="of each case and kind; its check comes on top")
     parser.add_argument("--rounds", type=int, default=3, help="at least, also where they take longer")
     parser.add_argument("--skip-check", action="store_true", help="that the sides agree")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    warm()
     missed = 0
     print(f"PyTorch {torch.__version__}, {arguments.threads} threads, {CODES} codes, fp32")
     for kind in arguments.kind or ("forward", "training"):
