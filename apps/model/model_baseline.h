@@ -16,6 +16,9 @@
 #ifndef MG_MODEL_BASELINE_H
 #define MG_MODEL_BASELINE_H
 #include <megagraph/context.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 typedef enum mg_model_baseline_kind {
     MG_MODEL_BASELINE_DENSE,
@@ -37,4 +40,7 @@ double mg_model_baseline_bytes(const mg_model_baseline_desc *desc, int64_t token
 int mg_model_baseline_create(mg_model_baseline **out, const mg_model_baseline_desc *desc);
 void mg_model_baseline_destroy(mg_model_baseline *baseline);
 mg_attn_engine mg_model_baseline_engine(mg_model_baseline *baseline);
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -74,21 +74,17 @@ void add_cases()
         auto make = once<dense_case>([=] { return std::make_shared<dense_case>(2048, 2, dim); });
         std::string end = "/dim:" + std::to_string(dim);
         add<dense_case>("dense/forward/fused" + end, make, false, [](dense_case &c) { c.ours.forward(); });
-        add<dense_case>("dense/forward/unfused" + end, make, false,
-                        [](dense_case &c) { bench_unfused_forward(&c.theirs, threads); });
+        add<dense_case>("dense/forward/unfused" + end, make, false, [](dense_case &c) { c.theirs.forward(); });
         add<dense_case>("dense/backward/fused" + end, make, true, [](dense_case &c) { c.ours.backward(); });
-        add<dense_case>("dense/backward/unfused" + end, make, true,
-                        [](dense_case &c) { bench_unfused_backward(&c.theirs, threads); });
+        add<dense_case>("dense/backward/unfused" + end, make, true, [](dense_case &c) { c.theirs.backward(); });
     }
     for (int32_t dim : {8, 16, 64}) {
         auto make = once<near_case>([=] { return std::make_shared<near_case>(20000, 8, dim, 32); });
         std::string end = "/dim:" + std::to_string(dim);
         add<near_case>("near/forward/fused" + end, make, false, [](near_case &c) { c.ours->forward(); });
-        add<near_case>("near/forward/edges" + end, make, false,
-                       [](near_case &c) { bench_edges_forward(&c.theirs, threads); });
+        add<near_case>("near/forward/edges" + end, make, false, [](near_case &c) { c.theirs->forward(); });
         add<near_case>("near/backward/fused" + end, make, true, [](near_case &c) { c.ours->backward(); });
-        add<near_case>("near/backward/edges" + end, make, true,
-                       [](near_case &c) { bench_edges_backward(&c.theirs, threads); });
+        add<near_case>("near/backward/edges" + end, make, true, [](near_case &c) { c.theirs->backward(); });
     }
 }
 
@@ -149,12 +145,12 @@ int compare_all()
         const std::string what = "2048 tokens, " + std::to_string(c.l.heads) + " heads of " + std::to_string(dim);
         for (bool backward : {false, true})
             for (dense_side side : {dense_side::unfused, dense_side::by_rows}) {
-                const bench_unfused &theirs = side == dense_side::unfused ? c.theirs : c.by_rows;
+                baseline &theirs = side == dense_side::unfused ? c.theirs : c.by_rows;
                 const bool is_faster = compare(
                     what + (backward ? ", backward, " : ", forward, ") +
                         (side == dense_side::unfused ? "unfused" : "by 64 rows"),
                     [&] { backward ? c.ours.backward() : c.ours.forward(); },
-                    [&] { (backward ? bench_unfused_backward : bench_unfused_forward)(&theirs, threads); },
+                    [&] { backward ? theirs.backward() : theirs.forward(); },
                     dense_amounts(c, backward, dense_side::ours), dense_amounts(c, backward, side));
                 faster &= is_faster || side == dense_side::by_rows;
             }
@@ -163,11 +159,11 @@ int compare_all()
         near_case c(20000, 8, dim, 32);
         std::string what = "20000 tokens, 32 near each, 8 heads of " + std::to_string(dim);
         faster &= compare(
-            what + ", forward, edges", [&] { c.ours->forward(); }, [&] { bench_edges_forward(&c.theirs, threads); },
+            what + ", forward, edges", [&] { c.ours->forward(); }, [&] { c.theirs->forward(); },
             near_amounts(c, false, true), near_amounts(c, false, false));
         c.ours->forward();
         faster &= compare(
-            what + ", backward, edges", [&] { c.ours->backward(); }, [&] { bench_edges_backward(&c.theirs, threads); },
+            what + ", backward, edges", [&] { c.ours->backward(); }, [&] { c.theirs->backward(); },
             near_amounts(c, true, true), near_amounts(c, true, false));
     }
     return faster ? 0 : 1;

@@ -2,6 +2,7 @@
 #ifndef BENCH_ATTN_CASES_H
 #define BENCH_ATTN_CASES_H
 #include "support/bench.h"
+#include "model_baseline.h"
 #include <megagraph/attn.h>
 
 #include <algorithm>
@@ -118,6 +119,35 @@ struct fused {
     void backward() { require(mg_attn_backward(plan, &call)); }
 };
 
+// Another's way on the same layer.
+struct baseline {
+    mg_model_baseline *made = nullptr;
+    mg_attn_engine engine;
+    mg_attn_call call;
+    std::unique_ptr<void, free_memory> workspace;
+
+    baseline(mg_model_baseline_kind kind, const mg_attn_map &map, const fused &ours) : call(ours.call)
+    {
+        const mg_model_baseline_desc desc = {kind, &map, call.heads, 1};
+        if (mg_model_baseline_create(&made, &desc))
+            std::fprintf(stderr, "a baseline was refused\n"), std::exit(1);
+        engine = mg_model_baseline_engine(made);
+        call.value_dim = call.dim;
+        int64_t bytes = std::max(engine.workspace_bytes(made, &call, 0), engine.workspace_bytes(made, &call, 1));
+        workspace.reset(std::aligned_alloc(64, (bytes / 64 + 1) * 64));
+        call.workspace = workspace.get();
+        forward();
+    }
+    ~baseline() { mg_model_baseline_destroy(made); }
+    void forward() { done(engine.forward(made, &call)); }
+    void backward() { done(engine.backward(made, &call)); }
+    static void done(int status)
+    {
+        if (status)
+            std::fprintf(stderr, "a baseline failed: %d\n", status), std::exit(1);
+    }
+};
+
 // Codes of all pairs that look like distances: low around the diagonal, the highest far from it.
 inline std::vector<uint8_t> dense_codes(int64_t n)
 {
@@ -145,34 +175,13 @@ struct dense_case {
     layer l;
     std::vector<uint8_t> map;
     fused ours;
-    std::vector<float> p, ds;
-    bench_unfused theirs, by_rows;
+    baseline theirs, by_rows;
 
     dense_case(int64_t n, int32_t heads, int32_t dim)
-        : l(n, heads, dim), map(dense_codes(n)), ours(l, describe_dense(n, map)), p(heads * n * n), ds(threads * n * n)
+        : l(n, heads, dim), map(dense_codes(n)), ours(l, describe_dense(n, map)),
+          theirs(MG_MODEL_BASELINE_DENSE, describe_dense(n, map), ours),
+          by_rows(MG_MODEL_BASELINE_DENSE_ROWS, describe_dense(n, map), ours)
     {
-        theirs = {n,
-                  0,
-                  heads,
-                  dim,
-                  codes,
-                  l.scale(),
-                  map.data(),
-                  l.table.data(),
-                  l.q.data(),
-                  l.k.data(),
-                  l.v.data(),
-                  l.dout.data(),
-                  l.out.data(),
-                  l.dq.data(),
-                  l.dk.data(),
-                  l.dv.data(),
-                  l.dtable.data(),
-                  p.data(),
-                  ds.data()};
-        by_rows = theirs;
-        by_rows.rows = 64;
-        bench_unfused_forward(&theirs, threads);
     }
     double scores() const { return (double)l.tokens * l.tokens * l.heads; }
     double code_bytes() const { return (double)l.tokens * l.tokens; }
@@ -181,12 +190,11 @@ struct dense_case {
 // Near pairs alone, `degree` of them around each node and some far away, as ordered graphs have.
 struct near_case {
     layer l;
-    std::vector<int64_t> starts, transposed_starts, transposed_edges;
-    std::vector<int32_t> columns, transposed_rows;
+    std::vector<int64_t> starts;
+    std::vector<int32_t> columns;
     std::vector<uint8_t> edge_codes;
-    std::vector<float> p, ds, partials;
     std::unique_ptr<fused> ours;
-    bench_edges theirs;
+    std::unique_ptr<baseline> theirs;
 
     near_case(int64_t n, int32_t heads, int32_t dim, int degree) : l(n, heads, dim), starts{0}
     {
@@ -206,14 +214,6 @@ struct near_case {
         edge_codes.resize(edges);
         for (int64_t e = 0; e < edges; e++)
             edge_codes[e] = (uint8_t)(e * 7 % 4);
-        transposed_starts.resize(n + 1);
-        transposed_rows.resize(edges);
-        transposed_edges.resize(edges);
-        bench_edges_transpose(transposed_starts.data(), transposed_rows.data(), transposed_edges.data(), n,
-                              starts.data(), columns.data());
-        p.resize(edges * heads);
-        ds.resize(edges * heads);
-        partials.resize(threads * heads * codes);
         mg_attn_map m = {};
         m.kind = MG_ATTN_NEAR;
         m.queries = m.keys = n;
@@ -224,32 +224,7 @@ struct near_case {
         m.near_columns = columns.data();
         m.near_codes = edge_codes.data();
         ours = std::make_unique<fused>(l, m);
-        theirs = {n,
-                  edges,
-                  heads,
-                  dim,
-                  codes,
-                  l.scale(),
-                  starts.data(),
-                  columns.data(),
-                  edge_codes.data(),
-                  transposed_starts.data(),
-                  transposed_rows.data(),
-                  transposed_edges.data(),
-                  l.table.data(),
-                  l.q.data(),
-                  l.k.data(),
-                  l.v.data(),
-                  l.dout.data(),
-                  l.out.data(),
-                  l.dq.data(),
-                  l.dk.data(),
-                  l.dv.data(),
-                  l.dtable.data(),
-                  p.data(),
-                  ds.data(),
-                  partials.data()};
-        bench_edges_forward(&theirs, threads);
+        theirs = std::make_unique<baseline>(MG_MODEL_BASELINE_EDGE, m, *ours);
     }
     double scores() const { return (double)starts.back() * l.heads; }
     double code_bytes() const { return 5. * (double)starts.back(); }
