@@ -57,7 +57,8 @@ static int summarise(mg_summary *summary, trainer *t)
         status = gather_peaks(summary, t);
     if (status || !t->speaks)
         return status;
-    qsort(t->step_seconds, (size_t)t->step_count, sizeof(double), by_value);
+    if (t->step_count)
+        qsort(t->step_seconds, (size_t)t->step_count, sizeof(double), by_value);
     summary->test = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_TEST);
     summary->validation = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_VALIDATION);
     summary->train = mg_problem_score(problem, problem->metric, t->item_outputs, MG_DATASET_TRAIN);
