@@ -66,6 +66,20 @@ static void reads_bool_features_and_fortran_order(void **state)
     mg_dataset_close(data);
 }
 
+/* A misspelt name would otherwise mean a seeded split, in silence. */
+static void names_members_that_it_does_not_use(void **state)
+{
+    (void)state;
+    mg_dataset *data = open_plain(FILE_NPZ("unused.npz", FOUR, EDGES,
+                                           MEMBER("train_maks", "|b1", "(4,)", BYTES(1, 1, 0, 0)),
+                                           MEMBER("y", "<i8", "(4,)", (int64_t[]){0, 1, 0, 1})));
+    assert_non_null(strstr(data->story, "members not used: train_maks\n"));
+    mg_dataset_close(data);
+    data = open_plain(FILE_NPZ("all-used.npz", FOUR, EDGES));
+    assert_null(strstr(data->story, "not used"));
+    mg_dataset_close(data);
+}
+
 static void reads_edges_of_both_shapes(void **state)
 {
     (void)state;
@@ -287,7 +301,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(reads_every_kind_of_number),
                                        cmocka_unit_test(reads_half_precision_extremes),
                                        cmocka_unit_test(reads_bool_features_and_fortran_order),
-                                       cmocka_unit_test(reads_edges_of_both_shapes),
+        cmocka_unit_test(names_members_that_it_does_not_use),
+        cmocka_unit_test(reads_edges_of_both_shapes),
                                        cmocka_unit_test(keeps_directions_and_loops_when_asked),
                                        cmocka_unit_test(counts_nodes_by_edges_alone),
                                        cmocka_unit_test(reads_masks_of_every_form),

@@ -8,7 +8,11 @@ typedef struct mg_npz {
     zip_t *archive;
     mg_parts *parts;
     int64_t items; /* nodes or graphs; set once labels are looked for */
+    char *used;    /* by place in the archive: was opened */
 } mg_npz;
+
+/* Opens one member and remembers that it is used: 1, 0 or negative. */
+int mg_npz_member(mg_npy *array, const mg_npz *npz, const char *member);
 
 /* Opens the first of the names (ended by NULL) that is there: 1, 0 or negative. */
 int mg_npz_open(mg_npy *array, const mg_npz *npz, const char *const *names);

@@ -5,10 +5,20 @@
 #include "library.h"
 #include "npz.h"
 
+int mg_npz_member(mg_npy *array, const mg_npz *npz, const char *member)
+{
+    char name[80];
+    snprintf(name, sizeof name, "%s.npy", member);
+    zip_int64_t place = zip_name_locate(npz->archive, name, 0);
+    if (place >= 0)
+        npz->used[place] = 1;
+    return mg_npy_open(array, npz->archive, npz->parts->path, member);
+}
+
 int mg_npz_open(mg_npy *array, const mg_npz *npz, const char *const *names)
 {
     for (; *names; names++) {
-        int found = mg_npy_open(array, npz->archive, npz->parts->path, *names);
+        int found = mg_npz_member(array, npz, *names);
         if (found)
             return found;
     }
@@ -184,7 +194,7 @@ static void drop_empty_labels(mg_parts *parts, int64_t items)
 static int read_names(mg_npz *npz, const char *member, char ***names, int64_t *count)
 {
     mg_npy array;
-    int found = mg_npy_open(&array, npz->archive, npz->parts->path, member);
+    int found = mg_npz_member(&array, npz, member);
     if (found <= 0)
         return found;
     int status = mg_npz_expect(&array, 1, *count, -1);
@@ -203,7 +213,7 @@ static int read_names(mg_npz *npz, const char *member, char ***names, int64_t *c
 static int read_scalar(mg_npz *npz, const char *member, int64_t *value)
 {
     mg_npy array;
-    int found = mg_npy_open(&array, npz->archive, npz->parts->path, member);
+    int found = mg_npz_member(&array, npz, member);
     if (found <= 0)
         return found;
     int status = array.count == 1 ? mg_npy_read_integers(value, &array)
@@ -218,7 +228,7 @@ static int read_word(mg_npz *npz, const char *member, const char *const *words, 
     char **word = NULL;
     mg_npy array;
     *place = -1;
-    int found = mg_npy_open(&array, npz->archive, npz->parts->path, member);
+    int found = mg_npz_member(&array, npz, member);
     if (found <= 0)
         return found;
     int status = array.count == 1 ? mg_npy_read_strings(&word, &array) : mg_npy_fail(&array, "is not one word");
@@ -245,7 +255,7 @@ static int read_segments(mg_npz *npz)
 {
     mg_npy array;
     mg_parts *parts = npz->parts;
-    int found = mg_npy_open(&array, npz->archive, parts->path, "graph_segments");
+    int found = mg_npz_member(&array, npz, "graph_segments");
     if (found <= 0)
         return found;
     int status = mg_npz_expect(&array, 1, -1, -1);
@@ -372,6 +382,31 @@ static int read_targets(mg_npz *npz)
     return status ? status : mg_npz_read_split(npz);
 }
 
+/* What nobody asked for may be a misspelt name. */
+static void tell_unused(const mg_npz *npz)
+{
+    enum { MOST = 8 };
+    int64_t count = zip_get_num_entries(npz->archive, 0), unused = 0;
+    for (int64_t m = 0; m < count; m++) {
+        const char *name = zip_get_name(npz->archive, (zip_uint64_t)m, 0);
+        if (npz->used[m] || !name || unused++ >= MOST)
+            continue;
+        char shown[64];
+        snprintf(shown, sizeof shown, "%s", name);
+        size_t length = strlen(shown);
+        if (length > 4 && !strcmp(shown + length - 4, ".npy"))
+            shown[length - 4] = 0;
+        for (char *c = shown; *c; c++)
+            if ((unsigned char)*c < ' ')
+                *c = '?';
+        mg_story_add(&npz->parts->story, "%s%s", unused == 1 ? "members not used: " : ", ", shown);
+    }
+    if (unused > MOST)
+        mg_story_add(&npz->parts->story, " and %lld more", (long long)(unused - MOST));
+    if (unused)
+        mg_story_add(&npz->parts->story, "\n");
+}
+
 int mg_read_npz(mg_parts *parts)
 {
     int code = 0;
@@ -381,14 +416,19 @@ int mg_read_npz(mg_parts *parts)
         zip_error_t error;
         zip_error_init_with_code(&error, code);
         int status = fail(zip_error_code_system(&error) > 0 ? -zip_error_code_system(&error) : -EINVAL,
-                          "%s: not a readable .npz archive: %s", parts->path, zip_error_strerror(&error));
+                          "%s: not a readable .npz archive: %s; is it whole, and written by numpy.savez?", parts->path,
+                          zip_error_strerror(&error));
         zip_error_fini(&error);
         return status;
     }
     mg_story_add(&parts->story, "format: npz\n");
-    int status = read_structure(&npz);
+    npz.used = allocate_zeroed(zip_get_num_entries(npz.archive, 0) + 1, 1);
+    int status = npz.used ? read_structure(&npz) : -ENOMEM;
     if (!status)
         status = read_targets(&npz);
+    if (!status)
+        tell_unused(&npz);
+    release(npz.used);
     zip_discard(npz.archive);
     return status;
 }

@@ -21,7 +21,7 @@ static int open_part(mg_npy *array, const mg_npz *npz, const char *prefix, const
 {
     char name[64];
     snprintf(name, sizeof name, "%s_%s", prefix, part);
-    return mg_npy_open(array, npz->archive, npz->parts->path, name);
+    return mg_npz_member(array, npz, name);
 }
 
 /* A vector of integers: its array and length. Absent: an error. */
