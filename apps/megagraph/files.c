@@ -30,7 +30,9 @@ int mg_files_make_folder(const char *path)
 {
     char part[8192];
     struct stat info;
-    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part || !*path)
+    if (!*path)
+        return fail(-EINVAL, "a folder is needed, its name is empty");
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
         return fail(-ENAMETOOLONG, "'%.60s...' is no folder name", path);
     for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = 0;

@@ -112,9 +112,14 @@ static int generate(const mg_arguments *arguments)
     const struct kind *kind = find_kind(name);
     mg_dataset *data = NULL;
     sizes s;
+    if (!arguments->word_count)
+        return fail(-EINVAL, "generate: no kind is named; it is one of sbm, rmat, grid, graphs");
     if (!kind)
         return fail(-EINVAL, "generate: '%.60s' is no kind; it is one of sbm, rmat, grid, graphs", name);
     int status = mg_arguments_need(arguments, "--out");
+    const char *out = mg_arguments_value(arguments, "--out");
+    if (!status && (strlen(out) < 4 || strcmp(out + strlen(out) - 4, ".npz"))) /* it is read by this ending */
+        status = fail(-EINVAL, "generate: %.200s: the name must end in .npz", out);
     if (!status)
         status = read_sizes(&s, arguments, kind->nodes);
     if (!status)

@@ -131,11 +131,24 @@ static int train_child(mg_summary *summary, session *s, const child *one, const 
     return status;
 }
 
+/* "test accuracy 0.8123, validation 0.7911 (epoch 7 of 20)"; a split without items has no score. */
+static const char *scores_text(char text[256], const mg_summary *summary)
+{
+    char test[32] = "none (no test items)", validation[40] = "none (no validation items)", epoch[64];
+    if (!isnan(summary->test))
+        snprintf(test, sizeof test, "%.4f", summary->test);
+    if (!isnan(summary->validation))
+        snprintf(validation, sizeof validation, "%.4f", summary->validation);
+    snprintf(epoch, sizeof epoch, "epoch %lld of %lld", (long long)summary->best_epoch, (long long)summary->epochs);
+    snprintf(text, 256, "test %s %s, validation %s (%s)", summary->metric, test, validation,
+             summary->best_epoch < 0 ? "not trained" : epoch);
+    return text;
+}
+
 static void report_one(const mg_summary *summary, const char *title)
 {
-    mg_progress_say("%stest %s %.4f, validation %.4f (epoch %lld of %lld), %s", title, summary->metric, summary->test,
-                    summary->validation, (long long)summary->best_epoch, (long long)summary->epochs,
-                    mg_progress_duration(summary->total_seconds));
+    char text[256];
+    mg_progress_say("%s%s, %s", title, scores_text(text, summary), mg_progress_duration(summary->total_seconds));
 }
 
 /* Means over the children: a file, and a line. */
@@ -187,8 +200,8 @@ static int train_all(session *s)
     if (status || mg_ranks_rank(s->comm))
         return status;
     mg_progress_end();
-    printf("test %s %.4f, validation %.4f (epoch %lld of %lld), %s, %s of memory; run in %s\n", summary.metric,
-           summary.test, summary.validation, (long long)summary.best_epoch, (long long)summary.epochs,
+    char text[256];
+    printf("%s, %s, %s of memory; run in %s\n", scores_text(text, &summary),
            mg_progress_duration(summary.total_seconds + summary.preprocess_seconds),
            mg_memory_text(summary.peak_resident_bytes), s->run);
     return 0;

@@ -70,6 +70,8 @@ static int read_config(mg_session *s, const mg_arguments *arguments)
         return fail(-EINVAL, "--config: a resumed run has its own; change keys by --set");
     if (s->resumed)
         file = mg_files_path(s->run, "config.yaml");
+    if (s->resumed && !mg_files_exists(file))
+        return fail(-ENOENT, "%s: is no run: it has no config.yaml", s->run);
     if (file)
         status = mg_config_read(config, file);
     if (!status && s->resumed)
@@ -83,6 +85,9 @@ static int read_config(mg_session *s, const mg_arguments *arguments)
             status = mg_config_assign(config, arguments->given[g].value);
     if (!status && config->data.folds == 1)
         status = fail(-EINVAL, "data.folds is 1: two or more make a cross-validation, 0 none");
+    if (!status && !config->data.folds && strcmp(config->data.fold, "all"))
+        status = fail(-EINVAL, "data.fold is %.60s, but data.folds is 0: give how many folds there are, as data.folds=10",
+                      config->data.fold);
     if (!status && !*config->data.path)
         status = fail(-EINVAL, "no dataset is named: give --data FILE, or data.path in the configuration");
     char *const paths[] = {config->data.path, config->data.labels, config->data.features};

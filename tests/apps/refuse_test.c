@@ -57,6 +57,9 @@ static void wrong_words(void **state)
     program_refuses("4096", "train --data sbm.npz --out r --ranks 5000");
     program_refuses("whole number", "generate sbm --out x.npz --nodes many");
     program_refuses("no kind", "generate cube --out x.npz");
+    program_refuses("no kind is named", "generate --out x.npz");
+    program_refuses("must end in .npz", "generate sbm --out x.txt");
+    program_refuses("data.folds is 0", "train --data sbm.npz --out r --set data.fold=3");
     program_refuses("--parts is missing", "partition sbm.npz");
     program_refuses("no dataset is named", "info");
     program_refuses("must end in", "partition sbm.npz --parts 2 --out parts.txt");
@@ -70,7 +73,7 @@ static void missing_and_hostile_files(void **state)
     program_refuses("nowhere.npz", "train --data nowhere.npz --out r");
     program_refuses("nowhere.yaml", "train --data sbm.npz --out r --config nowhere.yaml");
     program_refuses("nowhere", "predict --run nowhere --out p.csv");
-    program_refuses("nowhere", "train --resume nowhere");
+    program_refuses("nowhere: is no run", "train --resume nowhere");
     write_text("bad.npz", "this is no zip");
     program_refuses("bad.npz", "train --data bad.npz --out r");
     assert_false(exists("r")); /* an empty folder is not left */
