@@ -15,12 +15,31 @@ static const mg_flag *find_flag(const mg_command *command, const char *name, siz
     return NULL;
 }
 
+/* --epochs for train.epochs: the key of which the flag is the last word, or NULL. */
+static const char *key_of_flag(const mg_command *command, const char *name)
+{
+    int count;
+    const mg_option *options = mg_options(&count);
+    size_t length = strcspn(name, "=");
+    if (!find_flag(command, "--set", 5) || length < 3)
+        return NULL;
+    for (int o = 0; o < count; o++) {
+        const char *dot = strrchr(options[o].key, '.'), *last = dot ? dot + 1 : options[o].key;
+        if (strlen(last) == length - 2 && !memcmp(last, name + 2, length - 2))
+            return options[o].key;
+    }
+    return NULL;
+}
+
 static int refuse_flag(const mg_command *command, const char *name)
 {
     const char *names[MG_ARGUMENTS_MOST];
     int count = 0;
     for (; count < command->flag_count; count++)
         names[count] = command->flags[count].name;
+    const char *key = key_of_flag(command, name);
+    if (key)
+        return fail(-EINVAL, "%s: '%.60s' is no flag, but %s is a key: --set %s=VALUE", command->name, name, key, key);
     if (!count)
         return fail(-EINVAL, "%s: takes no flag, '%.60s' is given", command->name, name);
     return fail(-EINVAL, "%s: '%.60s' is no flag; the nearest is %s (megagraph %s --help lists all)", command->name,

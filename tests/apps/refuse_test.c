@@ -42,6 +42,7 @@ static void wrong_words(void **state)
     (void)state;
     program_works("generate sbm --out sbm.npz --nodes 120 --blocks 3 --features 6");
     program_refuses("nearest is --data", "train --dat sbm.npz --out r");
+    program_refuses("--set train.epochs=VALUE", "train --data sbm.npz --out r --epochs 3");
     program_refuses("needs a value", "train --data");
     program_refuses("given twice", "train --data a --data b --out r");
     program_refuses("--out is missing", "train --data sbm.npz");
