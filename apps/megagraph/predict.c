@@ -244,8 +244,14 @@ static int ends_with(const char *path, const char *ending)
     return length > tail && !strcmp(path + length - tail, ending);
 }
 
+/* Before anything is computed. */
 static int check_name(const char *path)
 {
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    char folder[8192];
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 0, path ? path : "");
+    if (*folder && !mg_files_exists(folder))
+        return fail(-ENOENT, "%s: cannot be written: there is no folder %s", path, folder);
     if (!path || ends_with(path, ".npy") || ends_with(path, ".csv"))
         return 0;
     return fail(-EINVAL, "%s: the name must end in .npy or .csv", path);

@@ -82,6 +82,7 @@ static void missing_and_hostile_files(void **state)
     write_text("bad.yaml", "seed: 1\nmodel:\n  layer: 3\n");
     program_refuses("bad.yaml:3", "train --data sbm.npz --out r --config bad.yaml");
     program_refuses("must end in", "predict --run r --out p.txt");
+    program_refuses("there is no folder nodir", "predict --run r --out nodir/p.csv");
 }
 
 static void datasets_that_cannot_be_learnt(void **state)
