@@ -16,7 +16,7 @@
  *         puts(mg_attn_last_error());
  *     mg_attn_call call = {.heads = 8, .dim = 16, .scale = 0.25f, .table = table,
  *                          .q = {q, 128, 16}, .k = {k, 128, 16}, .v = {v, 128, 16}, .out = {out, 128, 16}};
- *     call.workspace = malloc(mg_attn_workspace_bytes(plan, &call, 0));
+ *     call.workspace = aligned_alloc(64, (mg_attn_workspace_bytes(plan, &call, 0) + 63) / 64 * 64);
  *     mg_attn_forward(plan, &call);
  *     mg_attn_plan_destroy(plan);
  *
