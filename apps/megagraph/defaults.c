@@ -35,8 +35,8 @@ static int resolve_task(mg_config *config, const mg_dataset *data)
     static const mg_task tasks[] = {MG_TASK_AUTO, MG_TASK_CLASSIFICATION, MG_TASK_REGRESSION, MG_TASK_MULTILABEL};
     if (data->task == MG_DATASET_NONE)
         return fail(-EINVAL,
-                    "%s: has no labels to learn from; edge lists, METIS and Matrix Market take them from a CSV of "
-                    "id,label: --set data.labels=FILE",
+                    "%s: has no labels to learn from; npz has them as node_labels, edge lists, METIS and Matrix Market "
+                    "take them from a CSV of id,label: --set data.labels=FILE",
                     data->name);
     if (config->task && (mg_task)config->task != tasks[data->task])
         return fail(-EINVAL, "task is %s, which the labels of %s are not fit for", mg_options_word(config, "task"),

@@ -60,6 +60,24 @@ static void forget_ranks(mg_session *s, const char *flag)
         config->parallel.ranks = MG_AUTO;
 }
 
+/* What decides which parameters there are, and what they mean, is the run's. */
+static int check_same_model(const mg_config *began, const mg_config *now)
+{
+    int count;
+    const mg_option *options = mg_options(&count);
+    for (int o = 0; o < count; o++) {
+        char before[MG_TEXT_BYTES], after[MG_TEXT_BYTES];
+        if (strncmp(options[o].key, "model.", 6) || strstr(options[o].key, "dropout"))
+            continue;
+        mg_options_print(before, sizeof before, began, &options[o]);
+        mg_options_print(after, sizeof after, now, &options[o]);
+        if (strcmp(before, after))
+            return fail(-EINVAL, "%s is %s in the run that is resumed, not %s: a run's model stays; train another by --out",
+                        options[o].key, before, after);
+    }
+    return 0;
+}
+
 static int read_config(mg_session *s, const mg_arguments *arguments)
 {
     mg_config *config = &s->config;
@@ -76,6 +94,7 @@ static int read_config(mg_session *s, const mg_arguments *arguments)
         status = mg_config_read(config, file);
     if (!status && s->resumed)
         forget_ranks(s, mg_arguments_value(arguments, "--ranks"));
+    const mg_config began = *config;
     static const char *const short_for[][2] = {
         {"--data", "data.path"}, {"--seeds", "seeds"}, {"--memory", "memory"}, {"--threads", "threads"}};
     for (size_t f = 0; f < sizeof short_for / sizeof *short_for && !status; f++)
@@ -83,6 +102,11 @@ static int read_config(mg_session *s, const mg_arguments *arguments)
     for (int g = 0; g < arguments->given_count && !status; g++)
         if (!strcmp(arguments->given[g].flag->name, "--set"))
             status = mg_config_assign(config, arguments->given[g].value);
+    if (!status && s->resumed)
+        status = check_same_model(&began, config);
+    if (!status && config->data.folds && strcmp(config->data.split, "0"))
+        status = fail(-EINVAL, "data.split is %.60s and data.folds %lld: folds take the place of splits, so give one of them",
+                      config->data.split, (long long)config->data.folds);
     if (!status && config->data.folds == 1)
         status = fail(-EINVAL, "data.folds is 1: two or more make a cross-validation, 0 none");
     if (!status && !config->data.folds && strcmp(config->data.fold, "all"))

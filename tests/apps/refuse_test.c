@@ -60,6 +60,7 @@ static void wrong_words(void **state)
     program_refuses("no kind", "generate cube --out x.npz");
     program_refuses("no kind is named", "generate --out x.npz");
     program_refuses("must end in .npz", "generate sbm --out x.txt");
+    program_refuses("folds take the place of splits", "train --data sbm.npz --out r --set data.folds=3 data.split=0-2");
     program_refuses("data.folds is 0", "train --data sbm.npz --out r --set data.fold=3");
     program_refuses("--parts is missing", "partition sbm.npz");
     program_refuses("no dataset is named", "info");

@@ -143,7 +143,9 @@ static void another_dataset_is_refused(void **state)
     (void)state;
     program_works("generate sbm --out other.npz --nodes 150 --blocks 3 --features 6 --seed 9");
     assert_int_equal(system("cp -r ten other-model && cp -r ten other-data"), 0);
-    program_refuses("the model expects", "train --resume other-model --set model.hidden=32 train.epochs=11");
+    program_refuses("model.hidden is 16 in the run that is resumed, not 32",
+                    "train --resume other-model --set model.hidden=32 train.epochs=11");
+    program_refuses("model.encodings.hops is 0", "train --resume other-model --set model.encodings.hops=2");
     program_refuses("hash", "train --resume other-data --data other.npz --set train.epochs=11");
     assert_int_equal(system("diff -r ten other-model && diff -r ten other-data"), 0);
     program_works("predict --run ten --data other.npz --out other.csv"); /* but it may be predicted */
