@@ -8,8 +8,13 @@
 
 static const char *name_of(const mg_config *config)
 {
-    static const char *const names[] = {"none", "dense", "dense_rows", "flash", "edge"};
+    static const char *const names[] = {"none", "dense", "dense_rows", "flash", "edge", "edge_rows"};
     return names[config->baseline];
+}
+
+static int has_edges(const mg_config *config)
+{
+    return config->baseline == MG_BASELINE_EDGE || config->baseline == MG_BASELINE_EDGE_ROWS;
 }
 
 int mg_baseline_is_engine(const mg_config *config) { return config->baseline && config->baseline != MG_BASELINE_FLASH; }
@@ -27,13 +32,14 @@ static int settle_flash(mg_config *config)
 
 static int settle_storage(mg_config *config)
 {
-    int edge = config->baseline == MG_BASELINE_EDGE;
+    int edge = has_edges(config);
     mg_bias storage = edge ? MG_BIAS_NEAR : MG_BIAS_DENSE;
     if (edge && config->attention.far != MG_FAR_MASK)
-        return fail(-EINVAL, "baseline edge sees near pairs alone, but attention.far is bias: set attention.far=mask");
+        return fail(-EINVAL, "baseline %s sees near pairs alone, but attention.far is bias: set attention.far=mask",
+                    name_of(config));
     if (config->attention.bias != MG_BIAS_AUTO && config->attention.bias != (int32_t)storage)
-        return fail(-EINVAL, "baseline %s needs attention.bias %s; it is %s", edge ? "edge" : "dense",
-                    edge ? "near" : "dense", mg_options_word(config, "attention.bias"));
+        return fail(-EINVAL, "baseline %s needs attention.bias %s; it is %s", name_of(config), edge ? "near" : "dense",
+                    mg_options_word(config, "attention.bias"));
     config->attention.bias = (int32_t)storage;
     return 0;
 }
@@ -83,9 +89,12 @@ static mg_model_baseline_desc describe(const mg_config *config, int64_t heads)
 {
     static const mg_model_baseline_kind kinds[] = {[MG_BASELINE_DENSE] = MG_MODEL_BASELINE_DENSE,
                                                    [MG_BASELINE_DENSE_ROWS] = MG_MODEL_BASELINE_DENSE_ROWS,
-                                                   [MG_BASELINE_EDGE] = MG_MODEL_BASELINE_EDGE};
-    return (mg_model_baseline_desc){
-        .kind = kinds[config->baseline], .heads = (int32_t)heads, .layers = (int32_t)config->model.layers};
+                                                   [MG_BASELINE_EDGE] = MG_MODEL_BASELINE_EDGE,
+                                                   [MG_BASELINE_EDGE_ROWS] = MG_MODEL_BASELINE_EDGE_ROWS};
+    return (mg_model_baseline_desc){.kind = kinds[config->baseline],
+                                    .heads = (int32_t)heads,
+                                    .dim = (int32_t)(config->model.hidden / config->model.heads),
+                                    .layers = (int32_t)config->model.layers};
 }
 
 static int refuse_bytes(const mg_config *config, int64_t heads, int64_t nodes, int64_t pairs, double codes, int local)
@@ -106,7 +115,7 @@ static int refuse_bytes(const mg_config *config, int64_t heads, int64_t nodes, i
 int mg_baseline_check(const mg_config *config, const mg_dataset *data, int local)
 {
     int64_t nodes = data->graph->nodes, ranks = config->parallel.ranks, pairs = nodes * nodes;
-    if (!mg_baseline_is_engine(config) || config->baseline == MG_BASELINE_EDGE)
+    if (!mg_baseline_is_engine(config) || has_edges(config))
         return 0;
     return refuse_bytes(config, (config->model.heads + ranks - 1) / ranks, nodes, pairs, (double)pairs, local);
 }
@@ -116,8 +125,7 @@ int mg_baseline_create(mg_model_baseline **out, const mg_config *config, const m
     int64_t heads = config->model.heads, own = heads * (rank + 1) / ranks - heads * rank / ranks;
     mg_model_baseline_desc desc = describe(config, own);
     desc.map = map;
-    int status = config->baseline == MG_BASELINE_EDGE
-                     ? refuse_bytes(config, own, map->queries, map->near_starts[map->queries], 0, ranks)
-                     : 0;
+    int status =
+        has_edges(config) ? refuse_bytes(config, own, map->queries, map->near_starts[map->queries], 0, ranks) : 0;
     return status ? status : relay(mg_model_baseline_create(out, &desc), mg_model_last_error());
 }

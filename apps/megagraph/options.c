@@ -57,10 +57,11 @@ static const mg_option options[] = {
            "what validation chooses the epoch by, and the test reports; auto: accuracy, roc_auc for two unbalanced "
            "classes, "
            "average_precision for several 0/1 targets, mae for regression"),
-    CHOICE("baseline", baseline, "none", "none|dense|dense_rows|flash|edge",
+    CHOICE("baseline", baseline, "none", "none|dense|dense_rows|flash|edge|edge_rows",
            "attention as others compute it, for comparison; ranks share heads. dense: scores, bias and gradients as "
-           "matrices; dense_rows: the same 64 rows at a time; flash: without bias (another model); edge: gather and "
-           "scatter over near pairs. The first two and edge have no attention dropout"),
+           "matrices; dense_rows: the same 64 rows at a time; flash: without bias (another model); edge: rows "
+           "gathered to near pairs, messages scattered; edge_rows: the same row by row. All but flash have no attention "
+           "dropout"),
 
     TEXT("data.path", data.path, "", "the dataset: a file or folder (--data)"),
     CHOICE("data.format", data.format, "auto", "auto|npz|ogb|tu|metis|mtx|edges", "auto: told from the content"),

@@ -38,7 +38,8 @@ typedef enum mg_baseline {
     MG_BASELINE_DENSE,
     MG_BASELINE_DENSE_ROWS,
     MG_BASELINE_FLASH,
-    MG_BASELINE_EDGE
+    MG_BASELINE_EDGE,
+    MG_BASELINE_EDGE_ROWS
 } mg_baseline;
 typedef enum mg_class_weights { MG_CLASS_WEIGHTS_NONE, MG_CLASS_WEIGHTS_BALANCED } mg_class_weights;
 

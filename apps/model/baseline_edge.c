@@ -1,110 +1,173 @@
-/* Attention by gather and scatter over edges. */
-#include "baseline_internal.h"
+/* Attention by gather and scatter over edges, one operation after the other over buffers [pairs][heads][dim]. */
+#include "baseline_edge.h"
 
-#include <math.h>
 #include <string.h>
 
-enum { EDGE_ROWS = 64 }; /* a thread takes at once */
+typedef struct work {
+    const mg_model_baseline *b;
+    const mg_attn_call *call;
+    float *q, *k, *v, *p; /* kept from forward to backward: gathered rows, and P [pairs][heads] */
+    float *t, *g;         /* a product or a message; gathered dout */
+    float *ds;            /* [pairs][heads] */
+    float *table, *sums;  /* [codes][heads], and its gradients of each part */
+    int past;             /* edge buffers are larger than the caches */
+} work;
 
-/* Softmax of the scores [pair][head] of one row, head by head. */
-static void row_softmax(float *p, int64_t count, int32_t heads)
+typedef void (*pass)(const work *, int part);
+
+static work work_of(const mg_model_baseline *b, const mg_attn_call *call, int backward)
 {
-    for (int32_t h = 0; h < heads; h++) {
-        float most = -INFINITY, sum = 0;
-        for (int64_t e = 0; e < count; e++)
-            most = fmaxf(most, p[e * heads + h]);
-        for (int64_t e = 0; e < count; e++)
-            sum += p[e * heads + h] = expf(p[e * heads + h] - most);
-        for (int64_t e = 0; e < count; e++)
-            p[e * heads + h] /= sum;
+    const int64_t weights = b->pairs * b->heads, floats = weights * b->dim;
+    float *kept = b->p[call->dropout.layer], *space = call->workspace;
+    work w = {b, call, kept, kept + floats, kept + 2 * floats, kept + 3 * floats, space, NULL, NULL, NULL, NULL, 0};
+    space += floats;
+    if (backward) {
+        w.g = space, space += floats;
+        w.ds = space, space += weights;
+        w.sums = space;
+    } else
+        w.table = space;
+    w.past = floats * 4 > BASELINE_CACHE;
+    return w;
+}
+
+static int64_t first_pair(const work *w, int part) { return w->b->map.near_starts[w->b->row_parts[part]]; }
+static int64_t pairs_of(const work *w, int part) { return first_pair(w, part + 1) - first_pair(w, part); }
+static int64_t columns_of(const work *w) { return (int64_t)w->b->heads * w->b->dim; }
+
+/* --- from nodes to edges --- */
+
+static void gather(const work *w, int part, float *to, mg_attn_tensor from, const int32_t *rows)
+{
+    const int64_t e = first_pair(w, part);
+    w->b->edges->gather(to + e * columns_of(w), from.data, from.token_stride, rows + e, pairs_of(w, part),
+                        columns_of(w), w->past);
+}
+
+static void gather_q(const work *w, int part) { gather(w, part, w->q, w->call->q, w->b->pair_queries); }
+static void gather_k(const work *w, int part) { gather(w, part, w->k, w->call->k, w->b->map.near_columns); }
+static void gather_v(const work *w, int part) { gather(w, part, w->v, w->call->v, w->b->map.near_columns); }
+static void gather_dout(const work *w, int part) { gather(w, part, w->g, w->call->dout, w->b->pair_queries); }
+
+/* --- edge by edge --- */
+
+static void multiply(const work *w, int part, const float *a, const float *b)
+{
+    const int64_t e = first_pair(w, part) * columns_of(w);
+    w->b->edges->multiply(w->t + e, a + e, b + e, pairs_of(w, part) * columns_of(w), w->past);
+}
+
+static void multiply_qk(const work *w, int part) { multiply(w, part, w->q, w->k); }
+static void multiply_dout_v(const work *w, int part) { multiply(w, part, w->g, w->v); }
+
+static void sum(const work *w, int part, float *to)
+{
+    const int64_t e = first_pair(w, part);
+    w->b->edges->group_sums(to + e * w->b->heads, w->t + e * columns_of(w), pairs_of(w, part) * w->b->heads, w->b->dim);
+}
+
+static void sum_scores(const work *w, int part)
+{
+    const mg_model_baseline *b = w->b;
+    const int64_t e = first_pair(w, part);
+    sum(w, part, w->p);
+    b->edges->add_bias(w->p + e * b->heads, b->map.near_codes + e, w->table, w->call->scale, pairs_of(w, part),
+                       b->heads);
+}
+
+static void sum_dp(const work *w, int part) { sum(w, part, w->ds); }
+
+static void scale(const work *w, int part, const float *x, const float *by, float factor)
+{
+    const int64_t e = first_pair(w, part), c = columns_of(w), h = w->b->heads;
+    w->b->edges->scale_groups(w->t + e * c, x + e * c, by + e * h, factor, pairs_of(w, part), w->b->heads, w->b->dim,
+                              w->past);
+}
+
+static void message_v(const work *w, int part) { scale(w, part, w->v, w->p, 1); }
+static void message_dv(const work *w, int part) { scale(w, part, w->g, w->p, 1); }
+static void message_dq(const work *w, int part) { scale(w, part, w->k, w->ds, w->call->scale); }
+static void message_dk(const work *w, int part) { scale(w, part, w->q, w->ds, w->call->scale); }
+
+/* --- query by query --- */
+
+static void softmax(const work *w, int part)
+{
+    const mg_model_baseline *b = w->b;
+    const int64_t *starts = b->map.near_starts;
+    for (int64_t i = b->row_parts[part]; i < b->row_parts[part + 1]; i++)
+        b->edges->softmax(w->p + starts[i] * b->heads, starts[i + 1] - starts[i], b->heads);
+}
+
+static void softmax_backward(const work *w, int part)
+{
+    const mg_model_baseline *b = w->b;
+    const int64_t *starts = b->map.near_starts;
+    for (int64_t i = b->row_parts[part]; i < b->row_parts[part + 1]; i++)
+        b->edges->softmax_backward(w->ds + starts[i] * b->heads, w->p + starts[i] * b->heads, starts[i + 1] - starts[i],
+                                   b->heads);
+}
+
+static void table_gradient(const work *w, int part)
+{
+    const int64_t e = first_pair(w, part);
+    mg_model_edge_part_table(w->b, w->sums, part, w->ds + e * w->b->heads, w->b->map.near_codes + e, pairs_of(w, part));
+}
+
+/* --- from edges to nodes: to queries in the order of the edges, to keys by the transposed list --- */
+
+static void to_queries(const work *w, int part, mg_attn_tensor to)
+{
+    const mg_model_baseline *b = w->b;
+    const int64_t *starts = b->map.near_starts, c = columns_of(w);
+    for (int64_t i = b->row_parts[part]; i < b->row_parts[part + 1]; i++)
+        b->edges->sum_rows(head_at(to, 0, i), w->t + starts[i] * c, c, NULL, NULL, NULL, starts[i + 1] - starts[i],
+                           b->heads, b->dim);
+}
+
+static void to_keys(const work *w, int part, mg_attn_tensor to)
+{
+    const mg_model_baseline *b = w->b;
+    const int64_t *starts = b->key_starts, c = columns_of(w);
+    for (int64_t j = b->key_parts[part]; j < b->key_parts[part + 1]; j++)
+        b->edges->sum_rows(head_at(to, 0, j), w->t, c, b->key_pairs + starts[j], NULL, NULL, starts[j + 1] - starts[j],
+                           b->heads, b->dim);
+}
+
+static void sum_out(const work *w, int part) { to_queries(w, part, w->call->out); }
+static void sum_dq(const work *w, int part) { to_queries(w, part, w->call->dq); }
+static void sum_dk(const work *w, int part) { to_keys(w, part, w->call->dk); }
+static void sum_dv(const work *w, int part) { to_keys(w, part, w->call->dv); }
+
+/* --- all of them, in order --- */
+
+static void run_passes(const work *w, const pass *passes, int count)
+{
+    const int threads = mg_model_threads(w->call->threads);
+    (void)threads;
+#pragma omp parallel num_threads(threads)
+    for (int i = 0; i < count; i++) {
+#pragma omp for schedule(dynamic, 1)
+        for (int part = 0; part < BASELINE_PARTS; part++)
+            passes[i](w, part);
     }
-}
-
-static void zero_row(mg_attn_tensor t, int64_t row, int32_t heads, int32_t dim)
-{
-    for (int32_t h = 0; h < heads; h++)
-        memset(head_at(t, h, row), 0, (size_t)dim * sizeof(float));
-}
-
-static void forward_row(const mg_model_baseline *b, const mg_attn_call *call, int64_t i)
-{
-    const int64_t begin = b->map.near_starts[i], end = b->map.near_starts[i + 1];
-    const int32_t *keys = b->map.near_columns, heads = b->heads, codes = b->map.codes;
-    float *p = b->p[call->dropout.layer];
-    for (int64_t e = begin; e < end; e++)
-        for (int32_t h = 0; h < heads; h++)
-            p[e * heads + h] =
-                call->table[h * codes + b->map.near_codes[e]] +
-                call->scale * b->pass->dot(head_at(call->q, h, i), head_at(call->k, h, keys[e]), call->dim);
-    row_softmax(p + begin * heads, end - begin, heads);
-    zero_row(call->out, i, heads, call->value_dim);
-    for (int64_t e = begin; e < end; e++)
-        for (int32_t h = 0; h < heads; h++)
-            b->rows->add_scaled(head_at(call->out, h, i), head_at(call->v, h, keys[e]), p[e * heads + h],
-                                call->value_dim);
 }
 
 int mg_model_edge_forward(const mg_model_baseline *b, const mg_attn_call *call)
 {
-    int threads = mg_model_threads(call->threads);
-    (void)threads;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, EDGE_ROWS)
-    for (int64_t i = 0; i < b->tokens; i++)
-        forward_row(b, call, i);
+    static const pass passes[] = {gather_q, gather_k, multiply_qk, sum_scores, softmax, gather_v, message_v, sum_out};
+    const work w = work_of(b, call, 0);
+    mg_model_edge_table(w.table, b, call);
+    run_passes(&w, passes, sizeof passes / sizeof *passes);
     return 0;
-}
-
-/* dS of the pairs of a query, and its dq; table: sums of this part. */
-static void backward_row(const mg_model_baseline *b, const mg_attn_call *call, float *ds, float *table, int64_t i)
-{
-    const int32_t heads = b->heads, codes = b->map.codes;
-    const float *p = b->p[call->dropout.layer];
-    zero_row(call->dq, i, heads, call->dim);
-    for (int32_t h = 0; h < heads; h++) {
-        const float *dout = head_at(call->dout, h, i);
-        const float d = b->pass->dot(dout, head_at(call->out, h, i), call->value_dim);
-        for (int64_t e = b->map.near_starts[i]; e < b->map.near_starts[i + 1]; e++) {
-            const int64_t j = b->map.near_columns[e];
-            const float dp = b->pass->dot(dout, head_at(call->v, h, j), call->value_dim);
-            const float x = p[e * heads + h] * (dp - d);
-            ds[e * heads + h] = x;
-            table[h * codes + b->map.near_codes[e]] += x;
-            b->rows->add_scaled(head_at(call->dq, h, i), head_at(call->k, h, j), call->scale * x, call->dim);
-        }
-    }
-}
-
-static void backward_column(const mg_model_baseline *b, const mg_attn_call *call, const float *ds, int64_t j)
-{
-    const int32_t heads = b->heads;
-    const float *p = b->p[call->dropout.layer];
-    zero_row(call->dk, j, heads, call->dim);
-    zero_row(call->dv, j, heads, call->value_dim);
-    for (int64_t x = b->key_starts[j]; x < b->key_starts[j + 1]; x++) {
-        const int64_t i = b->key_queries[x], e = b->key_pairs[x] * heads;
-        for (int32_t h = 0; h < heads; h++) {
-            b->rows->add_scaled(head_at(call->dk, h, j), head_at(call->q, h, i), call->scale * ds[e + h], call->dim);
-            b->rows->add_scaled(head_at(call->dv, h, j), head_at(call->dout, h, i), p[e + h], call->value_dim);
-        }
-    }
 }
 
 int mg_model_edge_backward(const mg_model_baseline *b, const mg_attn_call *call)
 {
-    const int64_t entries = (int64_t)b->heads * b->map.codes, n = b->tokens;
-    float *ds = call->workspace, *parts = ds + b->pairs * b->heads;
-    int threads = mg_model_threads(call->threads);
-    (void)threads;
-    memset(parts, 0, (size_t)(BASELINE_PARTS * entries) * sizeof *parts);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
-    for (int part = 0; part < BASELINE_PARTS; part++)
-        for (int64_t i = n * part / BASELINE_PARTS; i < n * (part + 1) / BASELINE_PARTS; i++)
-            backward_row(b, call, ds, parts + part * entries, i);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, EDGE_ROWS)
-    for (int64_t j = 0; j < n; j++)
-        backward_column(b, call, ds, j);
-    memset(call->dtable, 0, (size_t)entries * sizeof *call->dtable);
-    for (int part = 0; part < BASELINE_PARTS; part++)
-        b->rows->add(call->dtable, parts + part * entries, entries);
+    static const pass passes[] = {gather_dout,    message_dv, sum_dv, multiply_dout_v, sum_dp, softmax_backward,
+                                  table_gradient, message_dq, sum_dq, message_dk,      sum_dk};
+    const work w = work_of(b, call, 1);
+    run_passes(&w, passes, sizeof passes / sizeof *passes);
+    mg_model_edge_table_gradient(call->dtable, b, w.sums);
     return 0;
 }

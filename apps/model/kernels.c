@@ -5,10 +5,10 @@
 
 static const mg_model_kernels all[] = {
 #ifdef MG_HAVE_X86_VARIANTS
-    {"v4", &mg_model_rows_v4, &mg_model_lists_v4, &mg_model_pairs_v4},
-    {"v3", &mg_model_rows_v3, &mg_model_lists_v3, &mg_model_pairs_v3},
+    {"v4", &mg_model_rows_v4, &mg_model_lists_v4, &mg_model_pairs_v4, &mg_model_edges_v4},
+    {"v3", &mg_model_rows_v3, &mg_model_lists_v3, &mg_model_pairs_v3, &mg_model_edges_v3},
 #endif
-    {"portable", &mg_model_rows_portable, &mg_model_lists_portable, &mg_model_pairs_portable},
+    {"portable", &mg_model_rows_portable, &mg_model_lists_portable, &mg_model_pairs_portable, &mg_model_edges_portable},
 };
 enum { ALL = sizeof all / sizeof *all };
 

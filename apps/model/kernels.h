@@ -87,12 +87,37 @@ typedef struct mg_model_pair_kernels {
     float (*dot)(const float *a, const float *b, int64_t count);
 } mg_model_pair_kernels;
 
+/* Over edges (model_baseline.h): a row is heads x dim floats, heads side by side; weights are [edges][heads]. rows: which
+ * row of the others an edge has; NULL: the edge's own number. past: what is written is not read soon, and goes past the
+ * caches. */
+typedef struct mg_model_edge_kernels {
+    void (*gather)(float *to, const float *from, int64_t stride, const int32_t *rows, int64_t count, int64_t columns,
+                   int past);
+    void (*multiply)(float *y, const float *a, const float *b, int64_t count, int past);
+    void (*group_sums)(float *y, const float *x, int64_t groups, int32_t dim); /* of dim floats each */
+    /* s = scale s + table[code], table [codes][heads] */
+    void (*add_bias)(float *s, const uint8_t *codes, const float *table, float scale, int64_t count, int32_t heads);
+    void (*softmax)(float *p, int64_t count, int32_t heads);                          /* of one query's edges */
+    void (*softmax_backward)(float *dp, const float *p, int64_t count, int32_t heads); /* dp becomes ds */
+    void (*table_sums)(float *sums, const float *ds, const uint8_t *codes, int64_t count, int32_t heads); /* added */
+    /* y_e = scale w_e x_e, head by head */
+    void (*scale_groups)(float *y, const float *x, const float *w, float scale, int64_t count, int32_t heads,
+                         int32_t dim, int past);
+    /* y = sum of w[pairs_e] x[rows_e], head by head; w NULL: of x */
+    void (*sum_rows)(float *y, const float *x, int64_t stride, const int32_t *rows, const float *w,
+                     const int32_t *pairs, int64_t count, int32_t heads, int32_t dim);
+    /* s [count][heads] = q . k[rows_e], head by head */
+    void (*row_scores)(float *s, const float *q, const float *k, int64_t stride, const int32_t *rows, int64_t count,
+                       int32_t heads, int32_t dim);
+} mg_model_edge_kernels;
+
 /* One instruction set's. */
 typedef struct mg_model_kernels {
     const char *name;
     const mg_model_row_kernels *rows;
     const mg_model_list_kernels *lists;
     const mg_model_pair_kernels *pairs;
+    const mg_model_edge_kernels *edges;
 } mg_model_kernels;
 
 /* The tables this processor runs, best first; *count of them. */
@@ -101,7 +126,8 @@ const mg_model_kernels *mg_model_kernels_list(int *count);
 #define MG_MODEL_KERNELS(isa)                                                                                          \
     extern const mg_model_row_kernels mg_model_rows_##isa;                                                             \
     extern const mg_model_list_kernels mg_model_lists_##isa;                                                           \
-    extern const mg_model_pair_kernels mg_model_pairs_##isa
+    extern const mg_model_pair_kernels mg_model_pairs_##isa;                                                           \
+    extern const mg_model_edge_kernels mg_model_edges_##isa
 MG_MODEL_KERNELS(portable);
 MG_MODEL_KERNELS(v3);
 MG_MODEL_KERNELS(v4);

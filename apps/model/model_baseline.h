@@ -6,12 +6,16 @@
  *                  bias, then dP and dS besides. Products by oneDNN, vectorised passes
  *     dense_rows   the best that can be made of it: 64 rows at a time, whose scores stay in the second cache between
  *                  products and passes, the bias looked up in the pass that seeks the maximum; only P is a matrix
- *     edge         by gather and scatter over near pairs: scores and P [pairs][heads], P kept for each layer; gradients
- *                  of keys and values over the transposed list. No gathered copy of keys or values is stored, which
- *                  is better than most do
+ *     edge         one operation after the other over near pairs, as a framework's programs for graphs do: q and k gathered to
+ *                  buffers [pairs][heads][dim], multiplied to a third, summed; softmax; v gathered, scaled to messages,
+ *                  summed by query. The three gathered buffers and P are kept for each layer until backward, which
+ *                  gathers dout, makes a message for each of dv, dq, dk, and sums those by query or by key
+ *     edge_rows    the best that can be made of it: row by row, P [pairs][heads] alone is kept, nothing is gathered;
+ *                  gradients of keys and values over the transposed list
  *
- * Results are those of libattn but for rounding. Heads (edge: rows) are shared out to the threads; the same bits for
- * any number of them. No dropout, no pair values.
+ * Edges lie in the order of their queries and have a transposed list: better than most do. Results are those of libattn but
+ * for rounding. Heads (edges: rows) are shared out to the threads; the same bits for any number of them. No dropout, no
+ * pair values; over edges the heads of a token lie side by side.
  */
 #ifndef MG_MODEL_BASELINE_H
 #define MG_MODEL_BASELINE_H
@@ -23,17 +27,19 @@ extern "C" {
 typedef enum mg_model_baseline_kind {
     MG_MODEL_BASELINE_DENSE,
     MG_MODEL_BASELINE_DENSE_ROWS,
-    MG_MODEL_BASELINE_EDGE
+    MG_MODEL_BASELINE_EDGE,
+    MG_MODEL_BASELINE_EDGE_ROWS
 } mg_model_baseline_kind;
 
 typedef struct mg_model_baseline_desc {
     mg_model_baseline_kind kind;
-    const mg_attn_map *map; /* square; DENSE or, for edge, NEAR with mask_far and codes; its arrays are borrowed */
-    int32_t heads, layers;  /* of this rank; calls say their layer in dropout.layer */
+    const mg_attn_map *map; /* square; DENSE or, for edges, NEAR with mask_far and codes; its arrays are borrowed */
+    int32_t heads, dim;     /* of this rank */
+    int32_t layers;         /* calls say their layer in dropout.layer */
 } mg_model_baseline_desc;
 
 typedef struct mg_model_baseline mg_model_baseline;
-/* Bytes that create, and then workspaces of calls on so many threads, take. pairs: tokens^2, for edge the near pairs;
+/* Bytes that create, and then workspaces of calls on so many threads, take. pairs: tokens^2, for edges the near pairs;
    infinity where they overflow. Looks at nothing of the map. */
 double mg_model_baseline_bytes(const mg_model_baseline_desc *desc, int64_t tokens, int64_t pairs, int threads);
 /* -EINVAL names what the map lacks; -ENOMEM. */

@@ -1,7 +1,9 @@
 // Attention against its bound and against what is done elsewhere, in one program.
 //
 //     bench_attn                 cases, interleaved, medians of 5
-//     bench_attn --compare       fused / unfused and fused / gather-scatter, in turns: fails where fused is not faster
+//     bench_attn --compare       fused beside the field's ways, in turns: fails where it is not faster than the usual
+//     ones bench_attn --near          the same over near pairs alone; --dim=N
+//     --graph=FILE               a dataset whose edges are the near pairs (an R-MAT graph)
 //     bench_attn --roofline      dense codes at dims 8 to 128, each as a fraction of its bound; what the lookup costs,
 //     and
 //                                what bf16 gains. --tokens=N (2048), --heads=N, --dim=N, --backward too
@@ -79,12 +81,14 @@ void add_cases()
         add<dense_case>("dense/backward/unfused" + end, make, true, [](dense_case &c) { c.theirs.backward(); });
     }
     for (int32_t dim : {8, 16, 64}) {
-        auto make = once<near_case>([=] { return std::make_shared<near_case>(20000, 8, dim, 32); });
+        auto make = once<near_case>([=] { return std::make_shared<near_case>(the_near_graph(), 8, dim); });
         std::string end = "/dim:" + std::to_string(dim);
         add<near_case>("near/forward/fused" + end, make, false, [](near_case &c) { c.ours->forward(); });
-        add<near_case>("near/forward/edges" + end, make, false, [](near_case &c) { c.theirs->forward(); });
+        add<near_case>("near/forward/edge" + end, make, false, [](near_case &c) { c.edge->forward(); });
+        add<near_case>("near/forward/edge_rows" + end, make, false, [](near_case &c) { c.edge_rows->forward(); });
         add<near_case>("near/backward/fused" + end, make, true, [](near_case &c) { c.ours->backward(); });
-        add<near_case>("near/backward/edges" + end, make, true, [](near_case &c) { c.theirs->backward(); });
+        add<near_case>("near/backward/edge" + end, make, true, [](near_case &c) { c.edge->backward(); });
+        add<near_case>("near/backward/edge_rows" + end, make, true, [](near_case &c) { c.edge_rows->backward(); });
     }
 }
 
@@ -107,15 +111,6 @@ amounts dense_amounts(const dense_case &c, bool backward, dense_side side)
                             : side == dense_side::by_rows ? 5 * c.scores()
                                                           : (backward ? 29 : 25) * c.scores();
     return {c.scores() * c.l.dim * (backward ? 10 : 4), c.scores(), tensors + matrices};
-}
-
-// Of near pairs: tensors and pairs once for us; by edges, rows are gathered for each pair, P is written or read.
-amounts near_amounts(const near_case &c, bool backward, bool fused)
-{
-    const double rows = (double)c.l.tokens * c.l.heads * c.l.dim * 4;
-    const double gathered = c.scores() * c.l.dim * 4;
-    return {c.scores() * c.l.dim * (backward ? 10 : 4), c.scores(),
-            c.code_bytes() + (fused ? (backward ? 8 : 4) * rows : (backward ? 6 : 3) * gathered + 4 * c.scores())};
 }
 
 // Whether ours is faster: medians of turns taken one after the other.
@@ -155,17 +150,7 @@ int compare_all()
                 faster &= is_faster || side == dense_side::by_rows;
             }
     }
-    for (int32_t dim : {8, 16, 64}) {
-        near_case c(20000, 8, dim, 32);
-        std::string what = "20000 tokens, 32 near each, 8 heads of " + std::to_string(dim);
-        faster &= compare(
-            what + ", forward, edges", [&] { c.ours->forward(); }, [&] { c.theirs->forward(); },
-            near_amounts(c, false, true), near_amounts(c, false, false));
-        c.ours->forward();
-        faster &= compare(
-            what + ", backward, edges", [&] { c.ours->backward(); }, [&] { c.theirs->backward(); },
-            near_amounts(c, true, true), near_amounts(c, true, false));
-    }
+    faster &= compare_near(0);
     return faster ? 0 : 1;
 }
 
@@ -173,7 +158,7 @@ int compare_all()
 
 int main(int argc, char **argv)
 {
-    bool only_compare = false, only_roofline = false, only_scaling = false, backward = false;
+    bool only_compare = false, only_near = false, only_roofline = false, only_scaling = false, backward = false;
     int64_t tokens = 2048;
     int heads = 0, dim = 0;
     static char interleave[] = "--benchmark_enable_random_interleaving=true", repeat[] = "--benchmark_repetitions=5",
@@ -182,6 +167,10 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (!std::strcmp(argv[i], "--compare"))
             only_compare = true;
+        else if (!std::strcmp(argv[i], "--near"))
+            only_near = true;
+        else if (!std::strncmp(argv[i], "--graph=", 8))
+            near_path = argv[i] + 8;
         else if (!std::strcmp(argv[i], "--roofline"))
             only_roofline = true;
         else if (!std::strcmp(argv[i], "--scaling"))
@@ -200,6 +189,10 @@ int main(int argc, char **argv)
             args.push_back(argv[i]);
     if (only_compare)
         return compare_all();
+    if (only_near) {
+        limits = bench_probe(threads);
+        return compare_near(dim) ? 0 : 1;
+    }
     if (only_roofline)
         return roofline(tokens, heads, dim, backward);
     if (only_scaling)

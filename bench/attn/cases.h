@@ -4,6 +4,7 @@
 #include "support/bench.h"
 #include "model_baseline.h"
 #include <megagraph/attn.h>
+#include <megagraph/dataset.h>
 
 #include <algorithm>
 #include <cmath>
@@ -128,7 +129,7 @@ struct baseline {
 
     baseline(mg_model_baseline_kind kind, const mg_attn_map &map, const fused &ours) : call(ours.call)
     {
-        const mg_model_baseline_desc desc = {kind, &map, call.heads, 1};
+        const mg_model_baseline_desc desc = {kind, &map, call.heads, call.dim, 1};
         if (mg_model_baseline_create(&made, &desc))
             std::fprintf(stderr, "a baseline was refused\n"), std::exit(1);
         engine = mg_model_baseline_engine(made);
@@ -187,47 +188,37 @@ struct dense_case {
     double code_bytes() const { return (double)l.tokens * l.tokens; }
 };
 
-// Near pairs alone, `degree` of them around each node and some far away, as ordered graphs have.
+// Near pairs alone: those within a hop, in a good order, of a dataset (--graph=FILE), else of an R-MAT graph of 60000
+// nodes and 280000 edges, whose degrees fall by a power.
+struct near_graph {
+    mg_graph_near *near = nullptr;
+    explicit near_graph(const char *path);
+    ~near_graph() { mg_graph_near_destroy(near); }
+};
+
 struct near_case {
     layer l;
-    std::vector<int64_t> starts;
-    std::vector<int32_t> columns;
-    std::vector<uint8_t> edge_codes;
+    const mg_graph_near *near;
     std::unique_ptr<fused> ours;
-    std::unique_ptr<baseline> theirs;
+    std::unique_ptr<baseline> edge, edge_rows;
 
-    near_case(int64_t n, int32_t heads, int32_t dim, int degree) : l(n, heads, dim), starts{0}
+    near_case(const near_graph &g, int32_t heads, int32_t dim) : l(g.near->nodes, heads, dim), near(g.near)
     {
-        for (int64_t i = 0; i < n; i++) {
-            std::vector<int32_t> row;
-            for (int e = 0; e < degree; e++) {
-                float x = random_float(i * degree + e);
-                int64_t j = e % 8 ? i + (int64_t)(x * degree * 2) : (int64_t)((x + 1) / 2 * (float)n);
-                row.push_back((int32_t)std::clamp<int64_t>(j, 0, n - 1));
-            }
-            std::sort(row.begin(), row.end());
-            row.erase(std::unique(row.begin(), row.end()), row.end());
-            columns.insert(columns.end(), row.begin(), row.end());
-            starts.push_back((int64_t)columns.size());
-        }
-        int64_t edges = starts[n];
-        edge_codes.resize(edges);
-        for (int64_t e = 0; e < edges; e++)
-            edge_codes[e] = (uint8_t)(e * 7 % 4);
         mg_attn_map m = {};
         m.kind = MG_ATTN_NEAR;
-        m.queries = m.keys = n;
+        m.queries = m.keys = l.tokens;
         m.codes = codes;
         m.far_code = codes - 1;
         m.mask_far = 1;
-        m.near_starts = starts.data();
-        m.near_columns = columns.data();
-        m.near_codes = edge_codes.data();
+        m.near_starts = near->starts;
+        m.near_columns = near->columns;
+        m.near_codes = near->codes;
         ours = std::make_unique<fused>(l, m);
-        theirs = std::make_unique<baseline>(MG_MODEL_BASELINE_EDGE, m, *ours);
+        edge = std::make_unique<baseline>(MG_MODEL_BASELINE_EDGE, m, *ours);
+        edge_rows = std::make_unique<baseline>(MG_MODEL_BASELINE_EDGE_ROWS, m, *ours);
     }
-    double scores() const { return (double)starts.back() * l.heads; }
-    double code_bytes() const { return 5. * (double)starts.back(); }
+    double scores() const { return (double)near->pairs * l.heads; }
+    double code_bytes() const { return 5. * (double)near->pairs; }
 };
 
 inline double median(std::vector<double> x)
@@ -246,5 +237,9 @@ template <class Work> double timed(const Work &work)
 // roofline.cpp
 int roofline(int64_t tokens, int heads, int dim, bool backward); // heads 0: 256 / dim, 2 to 8; dim 0: all
 int scaling();
+// near.cpp
+const near_graph &the_near_graph(); // made when first asked for
+extern const char *near_path;       // of --graph; nullptr: R-MAT
+bool compare_near(int only_dim);    // whether ours is faster than edge, the usual way
 
 #endif

@@ -75,7 +75,7 @@ static void refuses_wrong_values(void **state)
     refused("model: {kind: gcn}\n", "graphormer|gt|gps");
     refused("model: {kind: gp}\n", "graphormer|gt|gps");
     refused("precision: bf16\n", "fp32");
-    refused("baseline: fast\n", "none|dense|dense_rows|flash|edge");
+    refused("baseline: fast\n", "none|dense|dense_rows|flash|edge|edge_rows");
     refused("memory: 3 bananas\n", "memory");
     refused("model: {encodings: {distance: 254}}\n", "253");
     refused("seed: \"1\\0\"\n", "zero byte");
