@@ -11,22 +11,17 @@
     void mg_attn_backward_tile_##isa(const backward_tile *);                                                           \
     void mg_attn_table_tile_##isa(const table_tile *);                                                                 \
     void mg_attn_dropout_tile_##isa(const dropout_tile *);                                                             \
-    void mg_attn_forward_pairs_##isa(const pair_list *);                                                               \
-    void mg_attn_backward_pairs_##isa(const pair_list *);                                                              \
-    void mg_attn_add_rows_##isa(float *, const float *, const float *, int32_t, const int32_t *, int32_t);             \
     void mg_attn_near_forward_##isa(const near_list *);                                                                \
     void mg_attn_near_backward_##isa(const near_list *);                                                               \
-    void mg_attn_near_delta_##isa(float *, const float *, const float *, int32_t, int32_t);                            \
+    void mg_attn_near_delta_##isa(const near_delta *);                                                                 \
     void mg_attn_near_add_##isa(const near_sums *);                                                                    \
     void mg_attn_near_dropout_##isa(const dropout_list *);
 
 #define KERNELS(isa)                                                                                                   \
     .forward = mg_attn_forward_tile_##isa, .backward = mg_attn_backward_tile_##isa, .table = mg_attn_table_tile_##isa, \
-    .dropout = mg_attn_dropout_tile_##isa, .forward_pairs = mg_attn_forward_pairs_##isa,                               \
-    .backward_pairs = mg_attn_backward_pairs_##isa, .add_rows = mg_attn_add_rows_##isa,                                \
-    .near_forward = mg_attn_near_forward_##isa, .near_backward = mg_attn_near_backward_##isa,                          \
-    .near_delta = mg_attn_near_delta_##isa, .near_add = mg_attn_near_add_##isa,                                        \
-    .near_dropout = mg_attn_near_dropout_##isa
+    .dropout = mg_attn_dropout_tile_##isa, .near_forward = mg_attn_near_forward_##isa,                                 \
+    .near_backward = mg_attn_near_backward_##isa, .near_delta = mg_attn_near_delta_##isa,                              \
+    .near_add = mg_attn_near_add_##isa, .near_dropout = mg_attn_near_dropout_##isa
 
 static int always(void) { return 1; }
 
@@ -67,11 +62,7 @@ static const attn_backend backends[] = {
     {.name = "portable", .supported = always, .lookup = 0, KERNELS(portable)},
 #ifdef MG_HAVE_X86_VARIANTS
     {.name = "v3", .supported = has_v3, .lookup = 16, KERNELS(v3)},
-    {.name = "v4",
-     .supported = has_v4,
-     .lookup = 32,
-     KERNELS(v4),
-     .turn_codes = mg_attn_turn_codes_v4},
+    {.name = "v4", .supported = has_v4, .lookup = 32, KERNELS(v4), .turn_codes = mg_attn_turn_codes_v4},
 #ifdef MG_HAVE_AMX
     {.name = "amx",
      .supported = has_amx,

@@ -15,8 +15,8 @@
  * own, one antidiagonal after the other: every sum keeps its order.
  *
  * The chunks depend on sizes alone, so every sum has one order on any number of threads. Table gradients are summed by
- * (head, row of tiles) and added at the end. A STREAM map goes band by band, each with its own steps. Gathered pairs
- * come last (gathered.c), a few heads at a time. */
+ * (head, row of tiles) and added at the end. A STREAM map goes band by band, each with its own steps. Listed pairs come
+ * last (near_call.c), and store what tiles gave with what they add. */
 #include "backward.h"
 #include "library.h"
 #include "near_call.h"
@@ -69,7 +69,7 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, 
                        .delta = s->delta + query_unit * TILE,
                        .k = part_of(s->keys.tiled[0], key_unit, dim1),
                        .v = part_of(s->keys.tiled[1], key_unit, value_dim),
-                       .k_rows = part_of(s->keys.rows[0], key_unit, s->row),
+                       .k_rows = part_of(s->keys.rows, key_unit, s->row),
                        .keep = c->w.keep ? c->w.keep + dropout_slot(s, head) * PAIRS : NULL,
                        .dq = part_of(s->dq, query_unit, s->row),
                        .dk = part_of(s->dk, key_unit, dim1),
@@ -83,7 +83,7 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, 
                                            part_of(s->keys.tiled[1], keys, value_dim),
                                            part_of(s->dk, keys, dim1),
                                            part_of(s->dv, keys, value_dim),
-                                           part_of(s->keys.rows[0], keys, s->row),
+                                           part_of(s->keys.rows, keys, s->row),
                                            part_of(s->queries.tiled[0], queries_ahead, dim1),
                                            part_of(s->queries.tiled[1], queries_ahead, value_dim),
                                            part_of(s->dq, queries_ahead, s->row)};
@@ -299,74 +299,65 @@ static void begin(call_state *s)
     const mg_attn_call *call = &s->call;
     if (s->sums)
         memset(s->sums, 0, (size_t)(call->heads * s->sum_rows * s->sum_row) * sizeof *s->sums);
-    if (s->by_token)
+    if (call->dvalues)
+        zero_value_gradients(s);
+    if (!s->has_tiles)
         return;
     mg_attn_pack_queries(s);
     mg_attn_parallel(s->threads, 1, call->heads * larger_of(s->keys.tiles, s->queries.tiles), zero_gradients, s);
-    if (call->dvalues)
-        zero_value_gradients(s);
 }
 
-/* Heads whose gradients are stored. */
-typedef struct storing {
-    call_state *s;
-    int32_t head_begin, head_end;
-} storing;
-
-/* A key's elements, `dim` of the `rows` that its lane has. */
-static void take_lane(float *row, const float *lanes, int i, int32_t dim, int32_t rows)
+void mg_attn_tile_gradient(float *row, const call_state *s, gradient which, int64_t token, int32_t head)
 {
+    const int lane = (int)(token % TILE);
+    if (which == GRADIENT_Q) {
+        const float *dq = s->dq + (head * s->queries.tiles * TILE + token) * s->row;
+        for (int32_t d = 0; d < s->row; d++)
+            row[d] = dq[d] * s->call.scale;
+        return;
+    }
+    const int32_t dim = which == GRADIENT_K ? s->call.dim : s->call.value_dim,
+                  rows = which == GRADIENT_K ? s->dim1 : dim;
+    const float *lanes = part_of(which == GRADIENT_K ? s->dk : s->dv, head * s->keys.tiles + token / TILE, rows);
     for (int32_t d = 0; d < dim; d++)
-        row[d] = lanes ? lanes[half_lane(i, rows) + d * HALF] : 0;
+        row[d] = lanes[half_lane(lane, rows) + d * HALF];
     for (int32_t d = dim; d < round_up(dim, 8); d++)
         row[d] = 0;
 }
 
-static void store_key(const call_state *s, int64_t unit, int i, int64_t token, int32_t head)
+float mg_attn_tile_key_bias(const call_state *s, int64_t key, int32_t head)
+{
+    const float *lanes = part_of(s->dk, head * s->keys.tiles + key / TILE, s->dim1);
+    return lanes[half_lane((int)(key % TILE), s->dim1) + s->call.dim * HALF];
+}
+
+static void store_gradient(const call_state *s, gradient which, int64_t token, int32_t head)
 {
     const mg_attn_call *call = &s->call;
-    const int bf16 = call->type == MG_ATTN_BF16 && !call->gradients_fp32;
-    const float *lanes = part_of(s->dk, unit, s->dim1);
-    float dk[MG_ATTN_MAX_DIM], dv[MG_ATTN_MAX_DIM],
-        dkey_bias = lanes && call->dkey_bias ? lanes[half_lane(i, s->dim1) + call->dim * HALF] : 0;
-    take_lane(dk, lanes, i, call->dim, s->dim1);
-    take_lane(dv, part_of(s->dv, unit, call->value_dim), i, call->value_dim, call->value_dim);
-    if (s->has_pairs)
-        mg_attn_gathered_key(s, call->dk.data ? dk : NULL, call->dv.data ? dv : NULL,
-                             call->dkey_bias ? &dkey_bias : NULL, token + i, head);
-    if (call->dk.data)
-        mg_attn_store_row(&call->dk, dk, bf16, token + i, head, call->dim);
-    if (call->dv.data)
-        mg_attn_store_row(&call->dv, dv, bf16, token + i, head, call->value_dim);
-    if (call->dkey_bias)
-        call->dkey_bias[head * s->plan->keys + token + i] = dkey_bias;
+    const mg_attn_tensor *to = which == GRADIENT_Q ? &call->dq : which == GRADIENT_K ? &call->dk : &call->dv;
+    float row[MG_ATTN_MAX_DIM];
+    if (!to->data)
+        return;
+    mg_attn_tile_gradient(row, s, which, token, head);
+    mg_attn_store_row(to, row, call->type == MG_ATTN_BF16 && !call->gradients_fp32, token, head,
+                      which == GRADIENT_V ? call->value_dim : call->dim);
 }
 
-static void store_key_gradients(void *context, int thread, int64_t step, int64_t tile)
-{
-    const storing *heads = context;
-    const call_state *s = heads->s;
-    const int64_t token = tile * TILE;
-    (void)thread, (void)step;
-    for (int32_t head = heads->head_begin; head < heads->head_end; head++)
-        for (int i = 0; i < smaller_of(TILE, s->plan->keys - token); i++)
-            store_key(s, head * s->keys.tiles + tile, i, token, head);
-}
-
-static void store_query_gradients(void *context, int thread, int64_t step, int64_t tile)
+static void store_gradients(void *context, int thread, int64_t step, int64_t tile)
 {
     const call_state *s = context;
-    const mg_attn_call *call = &s->call;
-    const int64_t token = tile * TILE;
+    const mg_attn_plan *plan = s->plan;
     (void)thread, (void)step;
-    for (int32_t head = 0; head < call->heads; head++)
-        for (int i = 0; i < smaller_of(TILE, s->plan->queries - token); i++) {
-            float row[MG_ATTN_MAX_DIM];
-            const float *dq = s->dq + ((head * s->queries.tiles + tile) * TILE + i) * s->row;
-            for (int32_t d = 0; d < call->dim; d++)
-                row[d] = dq[d] * call->scale;
-            mg_attn_store_row(&call->dq, row, call->type == MG_ATTN_BF16 && !call->gradients_fp32, token + i, head,
-                              call->dim);
+    for (int32_t head = 0; head < s->call.heads; head++)
+        for (int64_t token = tile * TILE; token < (tile + 1) * TILE; token++) {
+            if (token < plan->queries)
+                store_gradient(s, GRADIENT_Q, token, head);
+            if (token >= plan->keys)
+                continue;
+            store_gradient(s, GRADIENT_K, token, head);
+            store_gradient(s, GRADIENT_V, token, head);
+            if (s->call.dkey_bias)
+                s->call.dkey_bias[head * plan->keys + token] = mg_attn_tile_key_bias(s, token, head);
         }
 }
 
@@ -391,27 +382,16 @@ int mg_attn_backward(const mg_attn_plan *plan, const mg_attn_call *call)
     if (status)
         return status;
     begin(&s);
-    if (s.by_token) {
-        mg_attn_near_call_backward(&s);
-        if (s.sums)
-            store_table_gradients(&s);
-        return 0;
-    }
     for (int64_t first = 0; first < plan->tile_rows && s.has_tiles; first += s.band.rows) {
         status = mg_attn_band_load(&s, first);
         if (status)
             return status;
         do_band(&s);
     }
-    const int32_t together = s.has_pairs ? HEAD_GROUP : s.call.heads;
-    for (int32_t head = 0; head < s.call.heads; head += together) {
-        storing heads = {.s = &s, .head_begin = head, .head_end = (int32_t)smaller_of(head + together, s.call.heads)};
-        if (s.has_pairs)
-            mg_attn_gathered_rows(&s, heads.head_begin, heads.head_end);
-        mg_attn_parallel(s.threads, 1, s.keys.tiles, store_key_gradients, &heads);
-    }
-    if (s.dq)
-        mg_attn_parallel(s.threads, 1, s.queries.tiles, store_query_gradients, &s);
+    if (s.has_pairs)
+        mg_attn_near_backward(&s);
+    else
+        mg_attn_parallel(s.threads, 1, larger_of(plan->tile_rows, plan->tile_columns), store_gradients, &s);
     if (s.sums)
         store_table_gradients(&s);
     return 0;

@@ -1,4 +1,4 @@
-/* What the two halves of backward share. */
+/* What tiles and listed pairs share in backward. */
 #ifndef MG_ATTN_BACKWARD_H
 #define MG_ATTN_BACKWARD_H
 #include "call.h"
@@ -15,11 +15,10 @@ static inline double *sums_of(const call_state *s, int32_t head, int64_t tile_ro
     return s->sums + (head * s->sum_rows + tile_row) * s->sum_row;
 }
 
-/* --- gathered.c --- */
-/* P and dS of the gathered pairs of heads [head_begin, head_end), at most HEAD_GROUP, and their share of dq, of the
-   table's and of the values' gradients. */
-void mg_attn_gathered_rows(call_state *s, int32_t head_begin, int32_t head_end);
-/* Adds their share of one key: to dk [row], dv [value_row], dkey_bias. Rows that are not wanted are NULL. */
-void mg_attn_gathered_key(const call_state *s, float *dk, float *dv, float *dkey_bias, int64_t key, int32_t head);
+/* --- backward.c --- */
+typedef enum gradient { GRADIENT_Q, GRADIENT_K, GRADIENT_V } gradient;
+/* What tiles give to one token of one head, to a row that ends with zeros. */
+void mg_attn_tile_gradient(float *row, const call_state *s, gradient which, int64_t token, int32_t head);
+float mg_attn_tile_key_bias(const call_state *s, int64_t key, int32_t head);
 
 #endif

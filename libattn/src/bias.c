@@ -34,21 +34,13 @@ static void hide_unseen(float tile[PAIRS], const call_state *s, const tile_place
     }
 }
 
-static int64_t map_pair(const call_state *s, int64_t query, int32_t offset)
-{
-    return s->plan->map.near_starts[s->plan->map.query_begin + query] + offset;
-}
-
-static int64_t map_pairs(const call_state *s) { return s->plan->map.near_starts[s->plan->map.queries]; }
-
 static void add_values(float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head)
 {
     const mg_attn_plan *plan = s->plan;
-    const float *values = s->call.values + head * map_pairs(s);
     for (int64_t e = place->tile->entries; e < place->tile->entries + place->tile->entry_count; e++) {
         const int position = plan->entry_positions[e], row = position / TILE, key = position % TILE;
         tile[place->keys_in_lanes ? position : key * TILE + row] +=
-            values[map_pair(s, place->row * TILE + row, plan->entry_offsets[e])];
+            s->call.values[mg_attn_map_pair(s, head, place->row * TILE + row, plan->entry_offsets[e])];
     }
 }
 
@@ -81,32 +73,4 @@ int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, c
         hide_unseen(tile, s, place);
     *bias = (tile_bias){.kind = BIAS_TILE, .tile = tile};
     return 1;
-}
-
-int64_t mg_attn_pair_batch(pair_batch *b, const call_state *s, int64_t query, int64_t from, int64_t to, int32_t head)
-{
-    const mg_attn_plan *plan = s->plan;
-    const float *table = s->tables + (int64_t)head * s->table_row;
-    const float *key_bias = s->call.key_bias ? s->call.key_bias + head * plan->keys : NULL;
-    const float *values = s->call.values ? s->call.values + head * map_pairs(s) + map_pair(s, query, 0) : NULL;
-    const int drops = s->call.dropout.probability > 0;
-    int32_t count = 0;
-    for (; from < to && count < PAIR_BATCH; from++) {
-        const int32_t key = plan->pair_keys[from];
-        float bias = table[plan->pair_codes[from]];
-        if (key_bias)
-            bias += key_bias[key];
-        if (values)
-            bias += values[plan->pair_offsets[from]];
-        if (bias == -__builtin_inff())
-            continue;
-        b->keys[count] = key;
-        b->at[count] = from;
-        b->bias[count] = bias;
-        if (drops)
-            b->keep[count] = mg_attn_dropout_pair(s, query, key, head);
-        count++;
-    }
-    b->count = count;
-    return from;
 }

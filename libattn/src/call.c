@@ -3,6 +3,7 @@
 #include "call.h"
 #include "check.h"
 #include "library.h"
+#include "near_call.h"
 #include "parallel.h"
 
 #include <string.h>
@@ -43,14 +44,13 @@ static void carve_band(call_state *s, carver *c)
     s->band.codes = carve(c, 1, s->band.rows * TILE, s->band.stride, 1);
 }
 
-static void carve_side(packed *p, call_state *s, carver *c, int64_t tiles, int rows, int value_rows)
+static void carve_side(packed *p, call_state *s, carver *c, int64_t tiles, int rows)
 {
     const int64_t units = (int64_t)s->call.heads * tiles;
     p->tiles = tiles;
-    p->tiled[0] = carve(c, s->has_tiles, units, (int64_t)s->dim1 * TILE, sizeof(float));
-    p->tiled[1] = carve(c, s->has_tiles, units, (int64_t)s->call.value_dim * TILE, sizeof(float));
-    p->rows[0] = carve(c, rows, units, (int64_t)s->row * TILE, sizeof(float));
-    p->rows[1] = carve(c, value_rows, units, (int64_t)s->value_row * TILE, sizeof(float));
+    p->tiled[0] = carve(c, 1, units, (int64_t)s->dim1 * TILE, sizeof(float));
+    p->tiled[1] = carve(c, 1, units, (int64_t)s->call.value_dim * TILE, sizeof(float));
+    p->rows = carve(c, rows, units, (int64_t)s->row * TILE, sizeof(float));
     p->bad = carve(c, 1, units, 1, 1);
 }
 
@@ -61,14 +61,12 @@ static void carve_backward(call_state *s, carver *c)
     const int64_t rows = (int64_t)call->heads * plan->tile_rows * TILE,
                   units = (int64_t)call->heads * plan->tile_columns;
     const int want_dk = call->dk.data || call->dkey_bias, want_dv = call->dv.data != NULL;
-    carve_side(&s->queries, s, c, plan->tile_rows, s->has_pairs, s->has_pairs);
+    carve_side(&s->queries, s, c, plan->tile_rows, 0);
     s->lse = carve(c, 1, rows, 1, sizeof(float));
     s->delta = carve(c, 1, rows, 1, sizeof(float));
     s->dq = carve(c, call->dq.data != NULL, rows, s->row, sizeof(float));
-    s->dk = carve(c, want_dk && s->has_tiles, units, (int64_t)s->dim1 * TILE, sizeof(float));
-    s->dv = carve(c, want_dv && s->has_tiles, units, (int64_t)call->value_dim * TILE, sizeof(float));
-    s->pair_p = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
-    s->pair_ds = carve(c, s->has_pairs, HEAD_GROUP, plan->pairs, sizeof(float));
+    s->dk = carve(c, want_dk, units, (int64_t)s->dim1 * TILE, sizeof(float));
+    s->dv = carve(c, want_dv, units, (int64_t)call->value_dim * TILE, sizeof(float));
 }
 
 static void carve_near(call_state *s, carver *c)
@@ -80,8 +78,11 @@ static void carve_near(call_state *s, carver *c)
         /* Even where the tensor will do: a workspace is good for any strides. */
         s->near[which].room = carve(c, 1, tokens, (int64_t)s->call.heads * row, sizeof(float));
     }
-    s->near_tables = carve(c, 1, s->call.heads, plan->map.codes, sizeof(float));
+    s->near_tables = carve(c, 1, 1, s->call.heads * (int64_t)plan->map.codes + NEAR_PAD, sizeof(float));
     s->near_p_ds = carve(c, s->backward, plan->pairs, 2 * smaller_of(s->call.heads, NEAR_HEADS), sizeof(float));
+    s->part =
+        carve(c, s->has_tiles && !s->backward, plan->queries, (int64_t)s->call.heads * s->value_row, sizeof(float));
+    s->part_lse = carve(c, s->has_tiles && !s->backward, plan->queries, s->call.heads, sizeof(float));
 }
 
 static void carve_sums(call_state *s, carver *c)
@@ -116,14 +117,14 @@ static int lay_out(call_state *s, char *base)
     carver c = {.base = base}, own = {0};
     s->tables = carve(&c, 1, s->call.heads, s->table_row, sizeof(float));
     carve_band(s, &c);
-    if (s->by_token)
+    if (s->has_pairs)
         carve_near(s, &c);
-    else
-        carve_side(&s->keys, s, &c, plan->tile_columns, s->has_pairs || (s->backward && s->call.dq.data), s->has_pairs);
+    if (s->has_tiles)
+        carve_side(&s->keys, s, &c, plan->tile_columns, s->backward && s->call.dq.data);
     const int64_t units = (int64_t)s->call.heads * plan->tile_columns;
     s->half[0] = carve(&c, s->bf16, units, (int64_t)mg_attn_bf16_steps(s) * STEP * TILE, sizeof(uint16_t));
     s->half[1] = carve(&c, s->bf16, units, (int64_t)mg_attn_bf16_value_tiles(s) * 16 * TILE, sizeof(uint16_t));
-    if (s->backward && !s->by_token)
+    if (s->backward && s->has_tiles)
         carve_backward(s, &c);
     if (s->backward)
         carve_sums(s, &c);
@@ -153,10 +154,8 @@ int mg_attn_call_prepare(call_state *s, const mg_attn_plan *plan, const mg_attn_
     s->backend = plan->backend;
     s->backward = backward;
     s->threads = mg_attn_threads(call->threads);
-    s->has_tiles = plan->map.kind == MG_ATTN_STREAM || plan->row_tiles[plan->tile_rows];
     s->has_pairs = plan->pairs != 0;
-    s->by_token = s->has_pairs && !s->has_tiles && s->backend->near_forward && !call->values && !call->key_bias &&
-                  !(backward && (call->dvalues || call->dkey_bias));
+    s->has_tiles = !s->has_pairs || plan->row_tiles[plan->tile_rows];
     s->has_bias_element = call->key_bias || (backward && call->dkey_bias);
     s->dim1 = call->dim + s->has_bias_element;
     s->row = round_up(call->dim, 8);
@@ -195,8 +194,10 @@ int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_ca
     make_tables(s);
     if (s->bf16 && !mg_attn_bf16_pack(s))
         s->bf16 = 0; /* the workspace has room for both */
-    if (!s->by_token && !s->bf16)
+    if (s->has_tiles && !s->bf16)
         mg_attn_pack_keys(s);
+    if (s->has_pairs)
+        mg_attn_near_begin(s);
     return 0;
 }
 

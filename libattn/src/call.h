@@ -4,11 +4,10 @@
  *     tables     [heads][table_row]                     entry plan->hidden is -inf
  *     the band of a STREAM map: its codes and its list of tiles
  *     keys       blocks (forward) or lanes (backward), and rows where kernels want them
- *     queries    (backward) blocks, and rows where pairs are gathered
+ *     queries    (backward) blocks
  *     gradients  (backward) dq by rows, dk and dv lane-major
- *     pairs      (backward) [HEAD_GROUP][pairs] P and dS of gathered pairs, for the heads at hand
- *     near       where all pairs are gathered, instead of keys, queries, gradients and pairs: rows of tokens, tables,
- *                P and dS of the heads at hand
+ *     near       where pairs are listed: rows of tokens, tables, P and dS of the heads at hand; where all are, keys,
+ *                queries and gradients are empty
  *     sums       (backward) [heads][rows of tiles][codes] table gradients
  *     scratch    [threads]
  */
@@ -33,16 +32,16 @@ typedef struct band {
     int64_t stride;
 } band;
 
-/* Tokens of one side, head by head. A part that no kernel wants is NULL. */
+/* Tokens of one side, head by head. */
 typedef struct packed {
     float
         *tiled[2]; /* [heads][tiles][dim1 x 64], [heads][tiles][value_dim x 64]: q, dout or k, v as kernels want them */
-    float *rows[2]; /* [heads][tiles * 64][row], [heads][tiles * 64][value_row] */
-    uint8_t *bad;   /* [heads][tiles] an element is not finite */
+    float *rows;   /* [heads][tiles * 64][row] of k, for dq; else NULL */
+    uint8_t *bad;  /* [heads][tiles] an element is not finite */
     int64_t tiles;
 } packed;
 
-/* Tokens of a call whose pairs are all gathered: heads side by side. */
+/* Tokens as listed pairs want them: heads side by side. */
 typedef struct near_rows {
     float *room; /* [tokens][heads][row] where the caller's tensor will not do */
     const float *data;
@@ -71,17 +70,17 @@ typedef struct call_state {
     float *tables;
     band band;
     packed keys, queries;
-    int bf16;                /* forward_bf16.c does this call, and its keys and values are in `half` */
-    uint16_t *half[2];       /* [heads][tiles] as in amx.h */
-    float *lse, *delta;      /* backward: [heads][tile_rows * 64], as in backward_tile */
-    float *dq;               /* [heads][tile_rows * 64][row] */
-    float *dk, *dv;          /* [heads][tile_columns][dim1 or value_dim x 64] */
-    float *pair_p, *pair_ds; /* [HEAD_GROUP][pairs] */
-    int by_token;            /* all pairs are gathered: near_call.c */
+    int bf16;           /* forward_bf16.c does this call, and its keys and values are in `half` */
+    uint16_t *half[2];  /* [heads][tiles] as in amx.h */
+    float *lse, *delta; /* backward: [heads][tile_rows * 64], as in backward_tile */
+    float *dq;          /* [heads][tile_rows * 64][row] */
+    float *dk, *dv;     /* [heads][tile_columns][dim1 or value_dim x 64] */
+    int pairs_hide;     /* some heads hide listed pairs */
     near_rows near[NEAR_TENSORS];
-    float *near_tables; /* [heads][codes], as near_list has them */
-    float *near_p_ds;   /* [pairs][2][heads at once] */
-    double *sums;       /* [heads][sum_rows][sum_row]: rows of tiles of a band, and codes */
+    float *near_tables;     /* [heads][codes], as near_list has them */
+    float *near_p_ds;       /* [pairs][2][heads at once] */
+    float *part, *part_lse; /* forward, with tiles: what pairs gave, [queries][heads][value_row], [heads][queries] */
+    double *sums;           /* [heads][sum_rows][sum_row]: rows of tiles of a band, and codes */
     int64_t sum_rows;
     int32_t sum_row;
     char *scratch;
@@ -139,20 +138,16 @@ int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, c
                       int whole);
 int mg_attn_tile_hides(const call_state *s, const plan_tile *tile);
 
-/* Gathered pairs of one query, hidden ones left out. */
-typedef struct pair_batch {
-    int32_t count;
-    int32_t keys[PAIR_BATCH];
-    int64_t at[PAIR_BATCH]; /* in the plan's pairs */
-    float bias[PAIR_BATCH], keep[PAIR_BATCH];
-} pair_batch;
-/* Takes pairs of [from, to), which are of one query; returns the first that is left. */
-int64_t mg_attn_pair_batch(pair_batch *b, const call_state *s, int64_t query, int64_t from, int64_t to, int32_t head);
+/* Where values and their gradients have a listed pair of a NEAR map. */
+static inline int64_t mg_attn_map_pair(const call_state *s, int32_t head, int64_t query, int32_t offset)
+{
+    const mg_attn_map *map = &s->plan->map;
+    return head * map->near_starts[map->queries] + map->near_starts[map->query_begin + query] + offset;
+}
 
 /* --- dropout.c --- */
 /* 0 or 1 / (1 - p) for all pairs of a tile, lanes last, for the heads whose words come together with head's. */
 void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head);
-float mg_attn_dropout_pair(const call_state *s, int64_t query, int64_t key, int32_t head);
 /* For one query's pairs with `count` keys of the plan; rows of NEAR_BATCH. */
 void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, const int32_t *keys,
                           int32_t count, int32_t head);

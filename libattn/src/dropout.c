@@ -1,4 +1,4 @@
-/* Dropout masks of tiles and pairs. */
+/* Dropout masks of tiles and lists. */
 #include "call.h"
 #include "philox.h"
 
@@ -55,15 +55,4 @@ void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *
                                              .limit = word_limit(d),
                                              .kept = kept_factor(d),
                                              .keep = keep[0]});
-}
-
-float mg_attn_dropout_pair(const call_state *s, int64_t query, int64_t key, int32_t head)
-{
-    const mg_attn_dropout *d = &s->call.dropout;
-    const uint32_t seed[2] = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)};
-    const uint32_t counter[4] = {id_of(d->query_ids, query, s->plan->map.query_begin),
-                                 id_of(d->key_ids, key, s->plan->map.key_begin), d->step, last_word(d, head)};
-    uint32_t words[4];
-    mg_attn_philox(words, counter, seed);
-    return words[dropout_slot(s, head)] < word_limit(d) ? 0 : kept_factor(d);
 }

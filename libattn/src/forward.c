@@ -1,5 +1,6 @@
 /* Forward: a task is one row of tiles with some of the heads. It decodes the codes of a few tiles at a time, once for
- * its heads, goes on with the gathered pairs of its queries, and divides at the end. Queries are in the lanes. */
+ * its heads, and divides at the end. Where pairs are listed too, it goes on from what they gave. Queries are in the
+ * lanes. */
 #include "call.h"
 #include "library.h"
 #include "near_call.h"
@@ -36,6 +37,23 @@ static float *softmax_lanes(const row_task *r, int32_t head)
     return r->w.softmax + (int64_t)(head - r->head_begin) * 3 * TILE;
 }
 
+/* The softmax of the listed pairs: out, already divided, with a sum of 1 at the lse. */
+static void go_on_from_pairs(const row_task *r, int32_t head)
+{
+    const call_state *s = r->s;
+    const mg_attn_tensor part = {s->part, (int64_t)s->call.heads * s->value_row, s->value_row};
+    float *softmax = softmax_lanes(r, head);
+    for (int i = 0; i < r->queries; i++) {
+        const float lse = s->part_lse[head * s->plan->queries + r->row * TILE + i];
+        if (lse == -INFINITY)
+            continue;
+        softmax[i] = lse;
+        softmax[TILE + i] = lse + 20;
+        softmax[2 * TILE + i] = 1;
+    }
+    mg_attn_pack_lanes(out_lanes(r, head), &part, MG_ATTN_FP32, r->row * TILE, r->queries, head, s->call.value_dim, 1);
+}
+
 static void begin_row(const row_task *r)
 {
     const call_state *s = r->s;
@@ -50,6 +68,8 @@ static void begin_row(const row_task *r)
             softmax[2 * TILE + i] = 0;
         }
         memset(out_lanes(r, head), 0, (size_t)s->call.value_dim * TILE * sizeof(float));
+        if (s->has_pairs)
+            go_on_from_pairs(r, head);
     }
 }
 
@@ -154,51 +174,6 @@ static void add_tiles(const row_task *r, const plan_tile *tiles, int count, int 
         }
 }
 
-/* The gathered pairs of one query, whose softmax so far stands in lane i. */
-static void add_query_pairs(const row_task *r, int i, int32_t head)
-{
-    const call_state *s = r->s;
-    const int64_t query = r->row * TILE + i, rows = head * s->keys.tiles * TILE;
-    const int64_t *starts = s->plan->pair_starts + query;
-    float q[MG_ATTN_MAX_DIM], out[MG_ATTN_MAX_DIM];
-    float *q_lanes = query_lanes(r, head) + i, *lanes = out_lanes(r, head) + i, *softmax = softmax_lanes(r, head) + i;
-    float maximum = softmax[TILE] == -INFINITY ? -INFINITY : softmax[0];
-    pair_batch b;
-    pair_list l = {.row = s->row,
-                   .value_row = s->value_row,
-                   .keys = b.keys,
-                   .bias = b.bias,
-                   .keep = s->call.dropout.probability > 0 ? b.keep : NULL,
-                   .q = q,
-                   .k = s->keys.rows[0] + rows * s->row,
-                   .v = s->keys.rows[1] + rows * s->value_row,
-                   .maximum = &maximum,
-                   .sum = softmax + 2 * TILE,
-                   .out = out};
-    for (int32_t d = 0; d < s->row; d++)
-        q[d] = d < s->call.dim ? q_lanes[d * TILE] : 0;
-    for (int32_t d = 0; d < s->value_row; d++)
-        out[d] = d < s->call.value_dim ? lanes[d * TILE] : 0;
-    for (int64_t at = starts[0]; at < starts[1];) {
-        at = mg_attn_pair_batch(&b, s, query, at, starts[1], head);
-        l.count = b.count;
-        if (l.count)
-            s->backend->forward_pairs(&l);
-    }
-    for (int32_t d = 0; d < s->call.value_dim; d++)
-        lanes[d * TILE] = out[d];
-    softmax[0] = maximum == -INFINITY ? 0 : maximum;
-}
-
-static void add_pairs(const row_task *r)
-{
-    const int64_t *starts = r->s->plan->pair_starts + r->row * TILE;
-    for (int32_t head = r->head_begin; head < r->head_end; head++)
-        for (int i = 0; i < r->queries; i++)
-            if (starts[i] < starts[i + 1])
-                add_query_pairs(r, i, head);
-}
-
 /* Four lanes of out, divided by their sums, to rows; 0 where nothing was seen. */
 static void divide_four(float rows[4][MG_ATTN_MAX_DIM + 4], const float *out, const float *sum, int32_t dim)
 {
@@ -253,8 +228,6 @@ static void do_row(void *context, int thread, int64_t step, int64_t task)
         const int64_t now = smaller_of(span, count - i);
         add_tiles(&r, tiles + i, (int)now, (int)smaller_of(span, count - i - now));
     }
-    if (s->has_pairs)
-        add_pairs(&r);
     end_row(&r);
 }
 
@@ -264,11 +237,9 @@ int mg_attn_forward(const mg_attn_plan *plan, const mg_attn_call *call)
         return plan->backend->whole_forward(plan, call);
     call_state s;
     int status = mg_attn_call_begin(&s, plan, call, 0);
-    if (!status && s.by_token) {
-        mg_attn_near_call_forward(&s);
-        return 0;
-    }
-    for (int64_t first = 0; first < (status ? 0 : plan->tile_rows); first += s.band.rows) {
+    if (!status && s.has_pairs)
+        mg_attn_near_forward(&s);
+    for (int64_t first = 0; first < (status || !s.has_tiles ? 0 : plan->tile_rows); first += s.band.rows) {
         const int64_t rows = smaller_of(s.band.rows, plan->tile_rows - first);
         status = mg_attn_band_load(&s, first);
         if (status)

@@ -12,7 +12,7 @@ int mg_attn_bf16_wanted(const call_state *s)
 {
     const mg_attn_call *call = &s->call;
     return s->backend->bf16 && call->type == MG_ATTN_BF16 && call->dim > 8 && !s->backward && !s->has_pairs &&
-           s->has_tiles && !s->has_bias_element && !(call->dropout.probability > 0);
+           !s->has_bias_element && !(call->dropout.probability > 0);
 }
 
 int32_t mg_attn_bf16_steps(const call_state *s) { return (s->call.dim + STEP - 1) / STEP; }

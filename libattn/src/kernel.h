@@ -1,4 +1,4 @@
-/* What a backend is: a name and the kernels that work on one tile, or on one query's pairs.
+/* What a backend is: a name and the kernels that work on one tile, or on listed pairs.
  *
  * A tile is 64 queries x 64 keys of one head. The kernels put queries (forward) or keys (backward) in the lanes of
  * vectors; "lane-major" data of one row or column of the tile is 64 floats, one for each lane:
@@ -25,9 +25,10 @@ typedef enum bias_kind { BIAS_CONSTANT, BIAS_LOOKUP16, BIAS_LOOKUP32, BIAS_TILE 
 typedef struct tile_bias {
     bias_kind kind;
     float constant;
-    const float *table;   /* LOOKUP: [16] or [32] */
-    const uint8_t *codes; /* LOOKUP: [64][64], lanes last; forward with codes by four: [16][64][4], four keys of a lane */
-    const float *tile;    /* TILE: [64][64], lanes last; -inf hides a pair */
+    const float *table; /* LOOKUP: [16] or [32] */
+    const uint8_t
+        *codes;        /* LOOKUP: [64][64], lanes last; forward with codes by four: [16][64][4], four keys of a lane */
+    const float *tile; /* TILE: [64][64], lanes last; -inf hides a pair */
 } tile_bias;
 
 /* Adds the keys of one tile to the running softmax of its queries. Lanes are queries. */
@@ -84,63 +85,62 @@ typedef struct table_tile {
     double *sums;         /* [entries] */
 } table_tile;
 
-/* Pairs of one query with listed keys: sparse attention. Rows have `row` and `value_row` elements, multiples of 8. */
-typedef struct pair_list {
-    int32_t row, value_row;
-    int32_t count;       /* 1..PAIR_BATCH */
-    const int32_t *keys; /* [count] rows of k and v */
-    const float *bias;   /* [count], none is -inf */
-    const float *keep;   /* [count] or NULL */
-    const float *q;      /* [row], scaled */
-    const float *k, *v;  /* rows */
-    /* forward: the softmax so far */
-    float *maximum, *sum; /* maximum is -inf at first */
-    float *out;           /* [value_row] */
-    /* backward */
-    const float *dout; /* [value_row] */
-    float lse, delta;
-    float *dq;     /* [row] or NULL */
-    float *p, *ds; /* [PAIR_BATCH] out: P with dropout, dS */
-} pair_list;
-enum { PAIR_BATCH = 256 };
-
-/* Some pairs of one query, for some heads at once, where all pairs are gathered and the heads of a token lie side by side.
-   Arrays [heads] are repeated to fill NEAR_LANES. */
-enum { NEAR_BATCH = 64, NEAR_HEADS = 8, NEAR_LANES = 16, NEAR_SUMS = 4 };
+/* Sparse attention: listed pairs of some queries that follow each other, for some heads at once, whose elements lie
+   side by side in a token's row. Lists are short, so a kernel gets several. Arrays [..][heads] have NEAR_PAD more
+   elements, which may be read and written. */
+enum { NEAR_BATCH = 64, NEAR_QUERIES = 64, NEAR_HEADS = 8, NEAR_PAD = 16, NEAR_SUMS = 4 };
 typedef struct near_list {
     int32_t heads;          /* 1, 2, 4 or 8 */
     int32_t row, value_row; /* of a head, multiples of 8 */
-    int32_t count;          /* 1..NEAR_BATCH */
+    int32_t queries, count; /* 1..NEAR_QUERIES; pairs, 0..NEAR_BATCH */
+    const int32_t *starts;  /* [queries + 1] of their pairs, from 0 to count */
     const int32_t *keys;    /* [count] rows of k and v; those up to `ahead` come next */
     int64_t ahead;
-    const uint8_t *codes;   /* [count] */
-    const float *table;     /* [codes][heads], none is -inf */
-    const float *keep;      /* [count][heads], readable up to a multiple of NEAR_LANES, or NULL */
-    float scale;            /* of q . k */
+    const uint8_t *codes; /* [count] */
+    const float *table;   /* [codes][heads], no entry that is used is -inf */
+    const float *bias;    /* [count][heads] instead of the table's, or NULL */
+    const float *keep;    /* [count][heads] or NULL */
+    float scale;          /* of q . k */
     const float *q, *k, *v;
-    int64_t k_stride, v_stride;
-    /* forward: the softmax so far; `first` or `last` of the query's pairs */
+    int64_t q_stride, k_stride, v_stride;
+    /* forward: the softmax so far of one query, unless this is its `first` part; out is divided in the `last` */
     int first, last;
-    float *maximum, *sum; /* [heads]; sum is by lane until the last */
-    float *out;           /* [heads][value_row] */
+    float *maximum, *sum; /* [queries][heads] */
+    float *out;           /* [heads][value_row] of each */
+    int64_t out_stride;
     /* backward */
     const float *dout;
-    const float *lse, *delta; /* [heads] */
-    float *dq;                /* [heads][row], scale left out, or NULL */
-    float *p_ds;              /* [count][2][heads] out: P with dropout, dS */
-    float *table_sums;        /* [codes][NEAR_SUMS][heads] += dS, or NULL */
+    int64_t dout_stride;
+    const float *lse, *delta; /* [queries][heads] */
+    float *dq;                /* [heads][row] of each, or NULL */
+    int64_t dq_stride;
+    int add;           /* to dq: there is something already */
+    float *p_ds;       /* [count][2][heads] out, not beyond: P with dropout, dS */
+    float *table_sums; /* [codes][NEAR_SUMS][NEAR_HEADS] += dS, or NULL */
 } near_list;
 
-/* The pairs of one key: dk and dv += what its queries give, scale left out. */
+/* D of queries: delta [queries][heads] = out . dout */
+typedef struct near_delta {
+    int32_t heads, value_row, queries;
+    const float *out, *dout;
+    int64_t out_stride, dout_stride;
+    float *delta;
+} near_delta;
+
+/* Pairs of some keys that follow each other: dk and dv are what their queries give. */
 typedef struct near_sums {
-    int32_t heads, row, value_row, count;
-    const int32_t *queries; /* [count]; those up to `ahead` come next */
+    int32_t heads, row, value_row, keys;
+    const int64_t *starts;  /* [keys + 1] of their pairs in queries and at */
+    const int32_t *queries; /* those up to `ahead` come next */
     const int64_t *at;      /* of the pair in p_ds */
     int64_t ahead;
     const float *p_ds;
     const float *q, *dout;
     int64_t q_stride, dout_stride;
-    float *dk, *dv; /* NULL: not wanted */
+    float scale;    /* of dk */
+    float *dk, *dv; /* [heads][row], [heads][value_row] of each; NULL: not wanted */
+    int64_t dk_stride, dv_stride;
+    int add; /* there is something already */
 } near_sums;
 
 /* Dropout of listed pairs of one query, for the four heads whose words come together. */
@@ -171,8 +171,8 @@ typedef struct attn_backend {
     int (*supported)(void);
     int32_t lookup; /* tables of up to 0, 16 or 32 entries are looked up in registers; larger ones make a BIAS_TILE */
     void (*forward)(const forward_tile *);
-    /* Lookups of `forward` want codes by four: turns the codes of a tile, query-major in rows `stride` apart. NULL: they
-       are lanes last. */
+    /* Lookups of `forward` want codes by four: turns the codes of a tile, query-major in rows `stride` apart. NULL:
+       they are lanes last. */
     void (*turn_codes)(uint8_t *out, const uint8_t *in, int64_t stride);
     /* Forward of calls in bf16, of amx.h; NULL: as in fp32. Tiles are worked on between begin and end. */
     void (*bf16)(const struct bf16_tile *);
@@ -181,14 +181,9 @@ typedef struct attn_backend {
     void (*backward)(const backward_tile *);
     void (*table)(const table_tile *);
     void (*dropout)(const dropout_tile *);
-    void (*forward_pairs)(const pair_list *);
-    void (*backward_pairs)(const pair_list *);
-    /* x += sum over i of factors[i] * rows[indices[i]] */
-    void (*add_rows)(float *x, const float *factors, const float *rows, int32_t row, const int32_t *indices,
-                     int32_t count);
     void (*near_forward)(const near_list *);
     void (*near_backward)(const near_list *);
-    void (*near_delta)(float *delta, const float *out, const float *dout, int32_t row, int32_t heads);
+    void (*near_delta)(const near_delta *);
     void (*near_add)(const near_sums *);
     void (*near_dropout)(const dropout_list *);
     /* A backend that does without tiles and without workspace. */

@@ -1,17 +1,21 @@
-/* Sparse attention where all pairs are gathered: one query, or one key, with its listed tokens, for 1, 2, 4 or 8 heads
- * at once, whose elements lie side by side in a token's row. Elements are in the lanes:
+/* Sparse attention: some queries, or keys, with their listed tokens, for 1, 2, 4 or 8 heads at once, whose elements lie
+ * side by side in a token's row. In products with rows, elements are in the lanes:
  *
  *     whole    a head has 1 vector       (row = SPREAD)
  *     halves   a vector has 2 heads      (row = 8, SPREAD 16)
  *     long     a head has some vectors   (the last may be half full)
  *
- * Scores stand pair by pair, its heads side by side, and come SPREAD at once by a transposing sum; so do P and dS. */
+ * Scores stand pair by pair, heads side by side, and come SPREAD at once by a transposing sum. Exponentials too know no
+ * queries; what is a query's own (bias, maximum, sum) goes pair by pair as an octet of `heads` lanes. The lanes beyond
+ * hold the pairs that follow: what is stored there is written again by them, so stores go forward, never in place. */
 #include "kernel.h"
 #include "lanes.h"
 
+#include <float.h>
+
 void KERNEL(mg_attn_near_forward)(const near_list *l);
 void KERNEL(mg_attn_near_backward)(const near_list *l);
-void KERNEL(mg_attn_near_delta)(float *delta, const float *out, const float *dout, int32_t row, int32_t heads);
+void KERNEL(mg_attn_near_delta)(const near_delta *d);
 void KERNEL(mg_attn_near_add)(const near_sums *a);
 
 #if defined(__AVX512F__)
@@ -28,19 +32,12 @@ INLINE void store_some(float *p, wvec x, int32_t left)
 }
 INLINE wvec load_whole(const float *p) { return load(p); }
 INLINE wvec exponential_of(wvec x) { return (wvec)power_of_two((__m512)x * LOG2_E); }
-INLINE wvec larger_of_two(wvec a, wvec b) { return larger(a, b); }
-INLINE int any_larger(wvec a, wvec b) { return any_above(a, b); }
 #define FIRST(a, b) __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
 #define SECOND(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
 #define FIRST2(a, b) __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
 #define SECOND2(a, b) __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
 #define FIRST4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27)
 #define SECOND4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31)
-#define ROTATE(x, by) __builtin_shufflevector(x, x, ROTATE_(by))
-#define ROTATE_(n)                                                                                                     \
-    (n) % 16, (n + 1) % 16, (n + 2) % 16, (n + 3) % 16, (n + 4) % 16, (n + 5) % 16, (n + 6) % 16, (n + 7) % 16,        \
-        (n + 8) % 16, (n + 9) % 16, (n + 10) % 16, (n + 11) % 16, (n + 12) % 16, (n + 13) % 16, (n + 14) % 16,         \
-        (n + 15) % 16
 #else
 enum { SPREAD = 8 };
 typedef octet wvec;
@@ -56,24 +53,16 @@ INLINE void store_some(float *p, wvec x, int32_t left)
 }
 INLINE wvec load_whole(const float *p) { return load8(p); }
 INLINE wvec exponential_of(wvec x) { return exponential8(x); }
-INLINE wvec larger_of_two(wvec a, wvec b) { return larger8(a, b); }
-INLINE int any_larger(wvec a, wvec b)
-{
-    const ioctet yes = a > b;
-    return (yes[0] | yes[1] | yes[2] | yes[3] | yes[4] | yes[5] | yes[6] | yes[7]) != 0;
-}
 #define FIRST(a, b) __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14)
 #define SECOND(a, b) __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15)
 #define FIRST2(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
 #define SECOND2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #define FIRST4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define SECOND4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
-#define ROTATE(x, by) __builtin_shufflevector(x, x, ROTATE_(by))
-#define ROTATE_(n) (n) % 8, (n + 1) % 8, (n + 2) % 8, (n + 3) % 8, (n + 4) % 8, (n + 5) % 8, (n + 6) % 8, (n + 7) % 8
 #endif
 
 enum { LONG, WHOLE, HALVES }; /* kinds of rows */
-enum { ITEMS = NEAR_BATCH * NEAR_HEADS + 16, AHEAD_PAIRS = 12 };
+enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 12, AHEAD_TOKENS = 16 };
 
 INLINE wvec all(float x) { return x - (wvec){0}; }
 INLINE void keep_whole(float *p, wvec x) { memcpy(p, &x, sizeof x); }
@@ -102,32 +91,6 @@ INLINE wvec sums_of_all(wvec x[SPREAD])
 #endif
 }
 
-/* Lane i holds head i % heads. Every lane gets the largest, or the sum, of its head's lanes. */
-INLINE wvec largest_of_head(wvec x, const int heads)
-{
-#if defined(__AVX512F__)
-    if (heads <= 8)
-        x = larger_of_two(x, ROTATE(x, 8));
-#endif
-    if (heads <= 4)
-        x = larger_of_two(x, ROTATE(x, 4));
-    if (heads <= 2)
-        x = larger_of_two(x, ROTATE(x, 2));
-    return heads == 1 ? larger_of_two(x, ROTATE(x, 1)) : x;
-}
-INLINE wvec sum_of_head(wvec x, const int heads)
-{
-#if defined(__AVX512F__)
-    if (heads <= 8)
-        x += ROTATE(x, 8);
-#endif
-    if (heads <= 4)
-        x += ROTATE(x, 4);
-    if (heads <= 2)
-        x += ROTATE(x, 2);
-    return heads == 1 ? x + ROTATE(x, 1) : x;
-}
-
 /* The rows that a later pair needs. */
 INLINE void fetch_row(const float *row, int64_t floats)
 {
@@ -135,29 +98,65 @@ INLINE void fetch_row(const float *row, int64_t floats)
         __builtin_prefetch(row + i);
 }
 
-/* s[i][h] = x[h] . rows[keys[i]][h], fetching rows of pairs that come later, and their v on demand; the last pair is
- * repeated up to a multiple of SPREAD scores. */
-INLINE void dots(float *s, const near_list *l, const float *x, const float *rows, int64_t stride, int32_t row,
-                 const int heads, const int kind, const int fetch_values)
+/* Pairs of rows whose products are wanted: x[i] and rows + at[i] * stride; both lists go on for SPREAD more. */
+typedef struct row_pairs {
+    const float *x[NEAR_BATCH + SPREAD];
+    int32_t at[NEAR_BATCH + SPREAD];
+    int32_t count;
+} row_pairs;
+
+/* x of each pair: its query's row. */
+INLINE void set_queries(row_pairs *p, const near_list *l, const float *x, int64_t stride)
+{
+    for (int32_t j = 0; j < l->queries; j++)
+        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
+            p->x[i] = x + j * stride;
+    for (int i = 0; i < SPREAD; i++)
+        p->x[l->count + i] = x;
+}
+
+INLINE void set_keys(row_pairs *p, const near_list *l)
+{
+    p->count = l->count;
+    memcpy(p->at, l->keys, (size_t)l->count * sizeof *p->at);
+    for (int i = 0; i < SPREAD; i++)
+        p->at[l->count + i] = l->count ? l->keys[0] : 0;
+}
+
+/* k and v of the `together` pairs that come AHEAD_PAIRS after pair i. */
+INLINE void fetch_ahead(const near_list *l, int32_t i, const int together, const int heads)
+{
+    if (i + together + AHEAD_PAIRS > l->ahead)
+        return;
+    UNROLL
+    for (int p = 0; p < together; p++) {
+        const int64_t key = l->keys[i + p + AHEAD_PAIRS];
+        fetch_row(l->k + key * l->k_stride, (int64_t)heads * l->row);
+        fetch_row(l->v + key * l->v_stride, (int64_t)heads * l->value_row);
+    }
+}
+
+/* s[i][h] = x[i][h] . rows[at[i]][h], up to a multiple of SPREAD scores; fetches what `ahead` names, unless NULL. */
+INLINE void dots(float *s, const row_pairs *p, const float *rows, int64_t stride, int32_t row, const int heads,
+                 const int kind, const near_list *ahead)
 {
     const int together = SPREAD / heads; /* pairs */
-    for (int32_t i = 0; i < l->count; i += together) {
-        const float *at[SPREAD];
+    for (int32_t i = 0; i < p->count; i += together) {
+        const float *a[SPREAD], *b[SPREAD];
         wvec sum[SPREAD];
+        if (ahead)
+            fetch_ahead(ahead, i, together, heads);
         UNROLL
-        for (int p = 0; p < together; p++) {
-            at[p] = rows + l->keys[i + p < l->count ? i + p : l->count - 1] * stride;
-            if (i + p < l->count && i + p + AHEAD_PAIRS < l->ahead) {
-                fetch_row(rows + l->keys[i + p + AHEAD_PAIRS] * stride, (int64_t)heads * row);
-                if (fetch_values)
-                    fetch_row(l->v + l->keys[i + p + AHEAD_PAIRS] * l->v_stride, (int64_t)heads * l->value_row);
-            }
+        for (int j = 0; j < together; j++) {
+            a[j] = p->x[i + j];
+            b[j] = rows + p->at[i + j] * stride;
         }
 #if defined(__AVX512F__)
         if (kind == HALVES) {
             UNROLL
             for (int j = 0; j < SPREAD / 2; j++)
-                sum[j] = load_whole(at[2 * j / heads] + 2 * j % heads * 8) * load_whole(x + 2 * j % heads * 8);
+                sum[j] =
+                    load_whole(b[2 * j / heads] + 2 * j % heads * 8) * load_whole(a[2 * j / heads] + 2 * j % heads * 8);
             const wvec y = sums_of_8(sum);
             keep_whole(s + i * heads,
                        __builtin_shufflevector(y, y, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
@@ -171,143 +170,226 @@ INLINE void dots(float *s, const near_list *l, const float *x, const float *rows
             UNROLL
             for (int j = 0; j < SPREAD; j++) {
                 const int32_t of = j % heads * (kind == WHOLE ? SPREAD : row) + d;
-                sum[j] += kind == WHOLE ? load_whole(at[j / heads] + of) * load_whole(x + of)
-                                        : load_some(at[j / heads] + of, row - d) * load_some(x + of, row - d);
+                sum[j] += kind == WHOLE ? load_whole(a[j / heads] + of) * load_whole(b[j / heads] + of)
+                                        : load_some(a[j / heads] + of, row - d) * load_some(b[j / heads] + of, row - d);
             }
         }
         keep_whole(s + i * heads, sums_of_all(sum));
     }
 }
 
-/* out[h] += sum over i of factors[i * step][h] rows[tokens[i]][h] */
-INLINE void add_rows(float *out, const float *factors, int64_t step, const int64_t *at, const float *rows,
-                     int64_t stride, const int32_t *tokens, int32_t count, int32_t row, const int heads, const int kind)
+/* Tokens of a list with a factor for each head, to be added up. */
+typedef struct weighted_rows {
+    const float *factors; /* [][step] */
+    const int64_t *at;    /* of the factors, or NULL: side by side */
+    int64_t step;
+    const float *rows;
+    int64_t stride;
+    const int32_t *tokens;
+    int64_t count, ahead; /* tokens up to `ahead` come next and are fetched */
+} weighted_rows;
+
+INLINE const float *factors_of(const weighted_rows *r, int64_t i)
 {
-    if (kind == LONG) {
-        for (int h = 0; h < heads; h++)
-            for (int32_t d = 0; d < row; d += 4 * SPREAD) {
-                float *to = out + h * row + d;
-                wvec sum[4] = {{0}};
-                const int vectors = row - d >= 4 * SPREAD ? 4 : (row - d + SPREAD - 1) / SPREAD;
-                for (int32_t i = 0; i < count; i++) {
-                    const float *from = rows + tokens[i] * stride + h * row + d;
-                    const wvec f = all(factors[(at ? at[i] : i) * step + h]);
-                    for (int v = 0; v < vectors; v++)
-                        sum[v] += f * load_some(from + v * SPREAD, row - d - v * SPREAD);
-                }
-                for (int v = 0; v < vectors; v++)
-                    store_some(to + v * SPREAD, load_some(to + v * SPREAD, row - d - v * SPREAD) + sum[v],
-                               row - d - v * SPREAD);
-            }
+    return r->factors + (r->at ? r->at[i] : i) * r->step;
+}
+/* `floats` of the row, from d on, that comes AHEAD_TOKENS after row i, and its factors. */
+INLINE void fetch_token(const weighted_rows *r, int64_t i, int32_t d, int64_t floats)
+{
+    if (i + AHEAD_TOKENS >= r->ahead)
         return;
-    }
-    const int vectors = kind == HALVES ? heads / 2 : heads;
-    wvec sum[NEAR_HEADS];
-    UNROLL
-    for (int v = 0; v < vectors; v++)
-        sum[v] = load_whole(out + v * SPREAD);
-    for (int32_t i = 0; i < count; i++) {
-        const float *from = rows + tokens[i] * stride, *f = factors + (at ? at[i] : i) * step;
-        UNROLL
-        for (int v = 0; v < vectors; v++) {
-#if defined(__AVX512F__)
-            if (kind == HALVES) {
-                const __m512 low = _mm512_set1_ps(f[2 * v]), high = _mm512_set1_ps(f[2 * v + 1]);
-                sum[v] += (wvec)_mm512_mask_mov_ps(low, 0xFF00, high) * load_whole(from + v * SPREAD);
-                continue;
-            }
-#endif
-            sum[v] += all(f[v]) * load_whole(from + v * SPREAD);
-        }
-    }
-    UNROLL
-    for (int v = 0; v < vectors; v++)
-        keep_whole(out + v * SPREAD, sum[v]);
+    fetch_row(r->rows + r->tokens[i + AHEAD_TOKENS] * r->stride + d, floats);
+    __builtin_prefetch(factors_of(r, i + AHEAD_TOKENS));
 }
 
-/* Biases of the pairs; -inf where scores are only repeated. */
-INLINE int32_t biases(float *bias, const near_list *l, const int heads)
+/* What a vector of a whole or half row is multiplied by. */
+INLINE wvec factor_of(const float *f, int v, const int kind)
 {
-    const int32_t items = l->count * heads, all_items = (items + SPREAD - 1) / SPREAD * SPREAD;
-    for (int32_t i = 0; i < l->count; i++)
-        memcpy(bias + i * heads, l->table + l->codes[i] * heads, (size_t)heads * sizeof *bias);
-    for (int32_t i = items; i < all_items; i++)
-        bias[i] = -__builtin_inff();
-    return all_items;
+#if defined(__AVX512F__)
+    if (kind == HALVES)
+        return (wvec)_mm512_mask_mov_ps(_mm512_set1_ps(f[2 * v]), 0xFF00, _mm512_set1_ps(f[2 * v + 1]));
+#endif
+    (void)kind;
+    return all(f[v]);
+}
+
+INLINE void add_long_rows(float *out, const float *old, const float *new, const weighted_rows *r, int32_t row,
+                          const int heads)
+{
+    enum { VECTORS = 4 };
+    for (int h = 0; h < heads; h++)
+        for (int32_t d = 0; d < row; d += VECTORS * SPREAD) {
+            const int vectors = row - d >= VECTORS * SPREAD ? VECTORS : (row - d + SPREAD - 1) / SPREAD;
+            float *to = out + h * row + d;
+            wvec sum[VECTORS] = {{0}};
+            for (int64_t i = 0; i < r->count; i++) {
+                const float *from = r->rows + r->tokens[i] * r->stride + h * row + d;
+                fetch_token(r, i, h * row + d, row - d < VECTORS * SPREAD ? row - d : VECTORS * SPREAD);
+                const wvec f = all(factors_of(r, i)[h]);
+                for (int v = 0; v < vectors; v++)
+                    sum[v] += f * load_some(from + v * SPREAD, row - d - v * SPREAD);
+            }
+            for (int v = 0; v < vectors; v++) {
+                const int32_t left = row - d - v * SPREAD;
+                wvec x = sum[v] * new[h];
+                if (old)
+                    x += load_some(to + v * SPREAD, left) * old[h];
+                store_some(to + v * SPREAD, x, left);
+            }
+        }
+}
+
+/* out[h] = old[h] out[h] + new[h] (sum of factors[h] rows[h]); old NULL: 0 */
+INLINE void add_rows(float *out, const float *old, const float *new, const weighted_rows *r, int32_t row,
+                     const int heads, const int kind)
+{
+    const int vectors = kind == HALVES ? heads / 2 : heads;
+    wvec sum[NEAR_HEADS];
+    if (kind == LONG) {
+        add_long_rows(out, old, new, r, row, heads);
+        return;
+    }
+    UNROLL
+    for (int v = 0; v < vectors; v++)
+        sum[v] = (wvec){0};
+    for (int64_t i = 0; i < r->count; i++) {
+        const float *from = r->rows + r->tokens[i] * r->stride, *f = factors_of(r, i);
+        fetch_token(r, i, 0, vectors * SPREAD);
+        UNROLL
+        for (int v = 0; v < vectors; v++)
+            sum[v] += factor_of(f, v, kind) * load_whole(from + v * SPREAD);
+    }
+    UNROLL
+    for (int v = 0; v < vectors; v++) {
+        wvec x = sum[v] * factor_of(new, v, kind);
+        if (old)
+            x += load_whole(out + v * SPREAD) * factor_of(old, v, kind);
+        keep_whole(out + v * SPREAD, x);
+    }
+}
+
+INLINE octet bias_of(const near_list *l, int32_t i, const int heads)
+{
+    return load8(l->bias ? l->bias + i * heads : l->table + l->codes[i] * heads);
 }
 
 INLINE void forward(const near_list *l, const int heads, const int kind, const int value_kind)
 {
-    float s[ITEMS], bias[ITEMS];
-    dots(s, l, l->q, l->k, l->k_stride, l->row, heads, kind, 1);
-    const int32_t items = biases(bias, l, heads);
-    const wvec old = load_whole(l->maximum);
-    wvec top = old, sum = load_whole(l->sum);
-    for (int32_t i = 0; i < items; i += SPREAD) {
-        const wvec x = load_whole(s + i) * l->scale + load_whole(bias + i);
-        keep_whole(s + i, x);
-        top = larger_of_two(x, top);
+    float a[ITEMS], b[ITEMS], old[NEAR_HEADS], new[NEAR_HEADS];
+    row_pairs pairs;
+    set_keys(&pairs, l);
+    set_queries(&pairs, l, l->q, l->q_stride);
+    dots(a, &pairs, l->k, l->k_stride, l->row, heads, kind, l);
+    for (int32_t j = 0; j < l->queries; j++) {
+        const octet before = l->first ? splat8(-FLT_MAX) : load8(l->maximum + j * heads);
+        octet top = before;
+        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++) {
+            const octet x = load8(a + i * heads) * l->scale + bias_of(l, i, heads);
+            store8(b + i * heads, x);
+            top = larger8(x, top);
+        }
+        store8(l->maximum + j * heads, top);
+        store8(old, exponential8(before - top));
     }
-    top = largest_of_head(top, heads);
-    if (!l->first && any_larger(top, old)) {
-        float factors[SPREAD];
-        keep_whole(factors, exponential_of(old - top));
-        sum *= load_whole(factors);
-        for (int h = 0; h < heads; h++)
-            for (int32_t d = 0; d < l->value_row; d++)
-                l->out[h * l->value_row + d] *= factors[h];
+    for (int32_t j = 0; j < l->queries; j++)
+        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
+            store8(a + i * heads, load8(b + i * heads) - load8(l->maximum + j * heads));
+    for (int32_t i = 0; i < l->count * heads; i += SPREAD)
+        keep_whole(b + i, exponential_of(load_whole(a + i)));
+    for (int32_t i = 0; i < l->count * heads && l->keep; i += SPREAD)
+        keep_whole(a + i, load_whole(b + i) * load_whole(l->keep + i));
+    for (int32_t j = 0; j < l->queries; j++) {
+        octet sum = l->first ? splat8(0) : load8(l->sum) * load8(old);
+        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
+            sum += load8(b + i * heads);
+        store8(l->sum + j * heads, sum);
+        const octet share = l->last ? (octet)((ioctet)(1 / sum) & (sum != splat8(0))) : splat8(1);
+        store8(new, share);
+        store8(old, load8(old) * share);
+        const weighted_rows rows = {.factors = (l->keep ? a : b) + l->starts[j] * heads,
+                                    .step = heads,
+                                    .rows = l->v,
+                                    .stride = l->v_stride,
+                                    .tokens = l->keys + l->starts[j],
+                                    .count = l->starts[j + 1] - l->starts[j]};
+        add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, value_kind);
     }
-    for (int32_t i = 0; i < items; i += SPREAD) {
-        const wvec p = exponential_of(load_whole(s + i) - top);
-        sum += p;
-        keep_whole(s + i, l->keep ? p * load_whole(l->keep + i) : p);
-    }
-    keep_whole(l->maximum, top);
-    keep_whole(l->sum, l->last ? sum_of_head(sum, heads) : sum);
-    add_rows(l->out, s, heads, NULL, l->v, l->v_stride, l->keys, l->count, l->value_row, heads, value_kind);
 }
 
 INLINE void backward(const near_list *l, const int heads, const int kind, const int value_kind)
 {
-    float p[ITEMS], ds[ITEMS], bias[ITEMS];
-    dots(p, l, l->q, l->k, l->k_stride, l->row, heads, kind, 0);
-    dots(ds, l, l->dout, l->v, l->v_stride, l->value_row, heads, value_kind, 0);
-    const int32_t items = biases(bias, l, heads);
-    const wvec lse = load_whole(l->lse), delta = load_whole(l->delta);
-    for (int32_t i = 0; i < items; i += SPREAD) {
-        const wvec x = exponential_of((load_whole(p + i) * l->scale + load_whole(bias + i)) - lse);
-        const wvec keep = l->keep ? load_whole(l->keep + i) : all(1);
-        keep_whole(p + i, x * keep);
-        keep_whole(ds + i, x * (load_whole(ds + i) * keep - delta));
+    float a[ITEMS], b[ITEMS], p_ds[2 * ITEMS], new[NEAR_HEADS];
+    const float one[NEAR_HEADS] = {1, 1, 1, 1, 1, 1, 1, 1};
+    row_pairs pairs;
+    set_keys(&pairs, l);
+    set_queries(&pairs, l, l->q, l->q_stride);
+    dots(a, &pairs, l->k, l->k_stride, l->row, heads, kind, l);
+    for (int32_t j = 0; j < l->queries; j++)
+        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
+            store8(b + i * heads, (load8(a + i * heads) * l->scale + bias_of(l, i, heads)) - load8(l->lse + j * heads));
+    set_queries(&pairs, l, l->dout, l->dout_stride);
+    dots(a, &pairs, l->v, l->v_stride, l->value_row, heads, value_kind, NULL);
+    for (int32_t i = 0; i < l->count * heads; i += SPREAD)
+        keep_whole(b + i, exponential_of(load_whole(b + i)));
+    for (int32_t j = 0; j < l->queries; j++)
+        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++) {
+            const octet keep = l->keep ? load8(l->keep + i * heads) : splat8(1), p = load8(b + i * heads);
+            const octet ds = p * (load8(a + i * heads) * keep - load8(l->delta + j * heads));
+            store8(p_ds + 2 * i * heads, p * keep);
+            store8(p_ds + (2 * i + 1) * heads, ds);
+            if (l->table_sums) {
+                float *sum = l->table_sums + (l->codes[i] * NEAR_SUMS + i % NEAR_SUMS) * NEAR_HEADS;
+                store8(sum, load8(sum) + ds);
+            }
+        }
+    memcpy(l->p_ds, p_ds, (size_t)(2 * l->count * heads) * sizeof *p_ds);
+    store8(new, splat8(l->scale));
+    for (int32_t j = 0; j < l->queries && l->dq; j++) {
+        const weighted_rows rows = {.factors = p_ds + (2 * l->starts[j] + 1) * heads,
+                                    .step = 2 * heads,
+                                    .rows = l->k,
+                                    .stride = l->k_stride,
+                                    .tokens = l->keys + l->starts[j],
+                                    .count = l->starts[j + 1] - l->starts[j]};
+        add_rows(l->dq + j * l->dq_stride, l->add ? one : NULL, new, &rows, l->row, heads, kind);
     }
-    for (int32_t i = 0; i < l->count; i++) {
-        memcpy(l->p_ds + 2 * i * heads, p + i * heads, (size_t)heads * sizeof *p);
-        memcpy(l->p_ds + (2 * i + 1) * heads, ds + i * heads, (size_t)heads * sizeof *ds);
+}
+
+INLINE void delta(const near_delta *d, const int heads, const int kind, const int value_kind)
+{
+    row_pairs pairs = {.count = d->queries};
+    float sums[ITEMS];
+    (void)value_kind;
+    for (int32_t j = 0; j < d->queries + SPREAD; j++) {
+        pairs.at[j] = j < d->queries ? j : 0;
+        pairs.x[j] = d->out + pairs.at[j] * d->out_stride;
     }
-    if (l->table_sums)
-        for (int32_t i = 0; i < l->count; i++)
-            for (int h = 0; h < heads; h++)
-                l->table_sums[(l->codes[i] * NEAR_SUMS + i % NEAR_SUMS) * heads + h] += ds[i * heads + h];
-    if (l->dq)
-        add_rows(l->dq, ds, heads, NULL, l->k, l->k_stride, l->keys, l->count, l->row, heads, kind);
+    dots(sums, &pairs, d->dout, d->dout_stride, d->value_row, heads, kind, NULL);
+    memcpy(d->delta, sums, (size_t)(d->queries * heads) * sizeof *sums);
 }
 
 INLINE void add(const near_sums *a, const int heads, const int kind, const int value_kind)
 {
-    enum { STEP = 4, DISTANCE = 16 };
-    for (int32_t i = 0; i < a->count; i += STEP) {
-        const int32_t count = a->count - i < STEP ? a->count - i : STEP;
-        for (int32_t j = i + DISTANCE; j < i + DISTANCE + count && j < a->ahead; j++) {
-            fetch_row(a->q + a->queries[j] * a->q_stride, heads * a->row);
-            fetch_row(a->dout + a->queries[j] * a->dout_stride, heads * a->value_row);
-            __builtin_prefetch(a->p_ds + 2 * a->at[j] * heads);
-        }
-        if (a->dk)
-            add_rows(a->dk, a->p_ds + heads, 2 * heads, a->at + i, a->q, a->q_stride, a->queries + i, count, a->row,
-                     heads, kind);
+    float scale[NEAR_HEADS];
+    const float one[NEAR_HEADS] = {1, 1, 1, 1, 1, 1, 1, 1};
+    store8(scale, splat8(a->scale));
+    for (int32_t j = 0; j < a->keys; j++) {
+        const int64_t from = a->starts[j], to = a->starts[j + 1];
+        weighted_rows rows = {.factors = a->p_ds,
+                              .at = a->at + from,
+                              .step = 2 * heads,
+                              .rows = a->dout,
+                              .stride = a->dout_stride,
+                              .tokens = a->queries + from,
+                              .count = to - from,
+                              .ahead = a->ahead - from};
         if (a->dv)
-            add_rows(a->dv, a->p_ds, 2 * heads, a->at + i, a->dout, a->dout_stride, a->queries + i, count, a->value_row,
-                     heads, value_kind);
+            add_rows(a->dv + j * a->dv_stride, a->add ? one : NULL, one, &rows, a->value_row, heads, value_kind);
+        rows.factors += heads;
+        rows.rows = a->q;
+        rows.stride = a->q_stride;
+        if (a->dk)
+            add_rows(a->dk + j * a->dk_stride, a->add ? one : NULL, scale, &rows, a->row, heads, kind);
     }
 }
 
@@ -339,12 +421,4 @@ void KERNEL(mg_attn_near_forward)(const near_list *l) { DISPATCH(forward, l, l->
 void KERNEL(mg_attn_near_backward)(const near_list *l) { DISPATCH(backward, l, l->row, l->value_row); }
 void KERNEL(mg_attn_near_add)(const near_sums *a) { DISPATCH(add, a, a->row, a->value_row); }
 
-void KERNEL(mg_attn_near_delta)(float *delta, const float *out, const float *dout, int32_t row, int32_t heads)
-{
-    for (int32_t h = 0; h < heads; h++) {
-        wvec sum = {0};
-        for (int32_t d = 0; d < row; d += SPREAD)
-            sum += load_some(out + h * row + d, row - d) * load_some(dout + h * row + d, row - d);
-        delta[h] = sum_of_head(sum, 1)[0];
-    }
-}
+void KERNEL(mg_attn_near_delta)(const near_delta *d) { DISPATCH(delta, d, d->value_row, d->value_row); }

@@ -1,56 +1,43 @@
-/* Calls whose pairs are all gathered: no tiles, nothing is packed by head. The heads of a token lie side by side, in
+/* The part of a call that goes by listed pairs. Nothing is packed by head: the heads of a token lie side by side, in
  * the caller's tensor where it is fp32 and has them so, else in a copy, and 8, 4, 2 or 1 of them are done at once:
  *
  *     forward      by query: out, lse
  *     backward     by query: P and dS of the heads at hand to [pairs][2][heads], dq, the table's sums
  *                  by key, over the transposed list: dk, dv
  *
- * Where some heads hide pairs that others see (a table entry of -inf), heads are done one by one, and what is hidden is
- * left out of the lists. Each sum has one owner and the order of its list, whatever the threads. */
+ * A kernel gets the pairs of some queries or keys that follow each other; a long list of one query goes in parts. Where
+ * some heads hide pairs that others see (a bias of -inf), heads are done one by one, and what is hidden is left out of
+ * the lists. Each sum has one owner and the order of its list, whatever the threads. */
 #include "near_call.h"
+#include "backward.h"
 #include "parallel.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { LIST_BYTES = 16384 }; /* of gathered rows that stay in the first cache */
+enum {
+    LIST_BYTES = 16384,                  /* of gathered rows that stay in the first cache */
+    ROOM = NEAR_HEADS * MG_ATTN_MAX_DIM, /* floats of rows on their way to a caller's tensor */
+    ITEMS = NEAR_QUERIES * NEAR_HEADS + NEAR_PAD
+};
 
 typedef struct near_context {
     call_state *s;
     int32_t head, heads; /* at hand */
 } near_context;
 
-/* One query's or key's rows, on their way to the caller's tensor. */
-typedef float near_row[NEAR_HEADS * MG_ATTN_MAX_DIM];
-
 static int32_t heads_at_once(const call_state *s, int32_t head)
 {
-    int32_t heads = s->table_hides ? 1 : NEAR_HEADS;
+    int32_t heads = s->pairs_hide ? 1 : NEAR_HEADS;
     while (heads > s->call.heads - head)
         heads /= 2;
     return heads;
 }
 
-static int is_direct(const mg_attn_tensor *t, mg_attn_type type, int32_t dim, int32_t heads)
+/* Whether heads lie side by side as kernels want them. */
+static int lies_well(const mg_attn_tensor *t, int bf16, int32_t dim, int32_t row, int32_t heads)
 {
-    return type == MG_ATTN_FP32 && dim % 8 == 0 && (t->head_stride == dim || heads == 1);
-}
-
-/* Whether a tensor is used where it lies. */
-static int lies_well(const call_state *s, int which)
-{
-    const mg_attn_call *c = &s->call;
-    const mg_attn_type out_type = c->out_fp32 ? MG_ATTN_FP32 : c->type;
-    const struct {
-        const mg_attn_tensor *tensor;
-        mg_attn_type type;
-        int32_t dim;
-    } of[NEAR_TENSORS] = {{&c->q, c->type, c->dim},
-                          {&c->k, c->type, c->dim},
-                          {&c->v, c->type, c->value_dim},
-                          {&c->dout, out_type, c->value_dim},
-                          {&c->out, out_type, c->value_dim}};
-    return is_direct(of[which].tensor, of[which].type, of[which].dim, c->heads);
+    return !bf16 && dim == row && (t->head_stride == row || heads == 1);
 }
 
 /* --- before --- */
@@ -82,7 +69,7 @@ static void prepare(call_state *s, int which, const mg_attn_tensor *from, int fp
     near_rows *rows = &s->near[which];
     const mg_attn_type type = fp32 ? MG_ATTN_FP32 : s->call.type;
     packing p = {.s = s, .from = from, .type = type, .tokens = tokens, .dim = dim, .row = round_up(dim, 8)};
-    if (lies_well(s, which)) {
+    if (lies_well(from, type == MG_ATTN_BF16, dim, p.row, s->call.heads)) {
         *rows = (near_rows){.data = from->data, .stride = from->token_stride};
         return;
     }
@@ -91,7 +78,15 @@ static void prepare(call_state *s, int which, const mg_attn_tensor *from, int fp
     mg_attn_parallel(s->threads, 1, tiles_of(tokens), pack_tile, &p);
 }
 
-static void begin(call_state *s)
+static int has_hidden(const float *bias, int64_t count)
+{
+    int64_t i = 0;
+    while (i < count && bias[i] != -INFINITY)
+        i++;
+    return i < count;
+}
+
+void mg_attn_near_begin(call_state *s)
 {
     const mg_attn_call *c = &s->call;
     const mg_attn_plan *plan = s->plan;
@@ -103,6 +98,8 @@ static void begin(call_state *s)
         prepare(s, NEAR_DOUT, &c->dout, c->out_fp32, plan->queries, c->value_dim);
         prepare(s, NEAR_OUT, &c->out, c->out_fp32, plan->queries, c->value_dim);
     }
+    s->pairs_hide = s->table_hides || (c->key_bias && has_hidden(c->key_bias, c->heads * plan->keys)) ||
+                    (c->values && has_hidden(c->values, c->heads * plan->map.near_starts[plan->map.queries]));
     for (int32_t head = 0, heads; head < c->heads; head += heads) {
         heads = heads_at_once(s, head);
         for (int32_t code = 0; code < codes; code++)
@@ -117,319 +114,422 @@ static const float *row_of(const call_state *s, int which, int64_t token, int32_
     return s->near[which].data + token * s->near[which].stride + head * row;
 }
 
+/* Where a kernel writes rows of some tokens: to the tensor itself, or to a room they are stored from. */
+typedef struct target {
+    const mg_attn_tensor *tensor;
+    int bf16, direct;
+    int32_t row, dim;
+    float room[ROOM];
+} target;
+
+static void set_target(target *t, const near_context *c, const mg_attn_tensor *tensor, int bf16, int32_t row,
+                       int32_t dim)
+{
+    t->tensor = tensor;
+    t->bf16 = bf16;
+    t->direct = lies_well(tensor, bf16, dim, row, c->s->call.heads);
+    t->row = row;
+    t->dim = dim;
+}
+
+static float *target_rows(target *t, const near_context *c, int64_t token, int64_t *stride)
+{
+    if (!t->tensor->data)
+        return NULL;
+    *stride = t->direct ? t->tensor->token_stride : (int64_t)c->heads * t->row;
+    return t->direct ? (float *)t->tensor->data + token * *stride + c->head * t->row : t->room;
+}
+
+static void store_target(const target *t, const near_context *c, int64_t token, int64_t tokens)
+{
+    for (int64_t i = 0; i < tokens && t->tensor->data && !t->direct; i++)
+        for (int32_t h = 0; h < c->heads; h++)
+            mg_attn_store_row(t->tensor, t->room + (i * c->heads + h) * t->row, t->bf16, token + i, c->head + h,
+                              t->dim);
+}
+
+/* Tokens whose rows fit a target's room. */
+static int32_t most_tokens(const near_context *c)
+{
+    return (int32_t)smaller_of(NEAR_QUERIES, ROOM / (c->heads * larger_of(c->s->row, c->s->value_row)));
+}
+
+/* Puts the tiles' part of a gradient where the pairs' will be added. */
+static void begin_target(const near_context *c, int which, float *rows, int64_t stride, int32_t row, int64_t token,
+                         int64_t tokens)
+{
+    for (int64_t i = 0; i < tokens && rows; i++)
+        for (int32_t h = 0; h < c->heads; h++) {
+            if (c->s->has_tiles)
+                mg_attn_tile_gradient(rows + i * stride + h * row, c->s, which, token + i, c->head + h);
+            else
+                memset(rows + i * stride + h * row, 0, (size_t)row * sizeof *rows);
+        }
+}
+
 /* --- lists --- */
 
-/* Pairs of a query, at most NEAR_BATCH; hidden ones left out. */
+/* Pairs of some queries, or a part of one query's; hidden ones left out. */
 typedef struct batch {
-    int32_t count;
+    int64_t query, from, to; /* the first query; pairs of the plan */
+    int32_t queries, count;
+    int first, last;
+    int32_t starts[NEAR_QUERIES + 1];
     const int32_t *keys;
     const uint8_t *codes;
     int64_t ahead;
     int64_t at[NEAR_BATCH]; /* where some are left out: their places in the plan's pairs */
     int32_t key_room[NEAR_BATCH];
     uint8_t code_room[NEAR_BATCH];
-    float keep[NEAR_BATCH * NEAR_HEADS + NEAR_LANES];
+    float bias[NEAR_BATCH * NEAR_HEADS + NEAR_PAD], keep[NEAR_BATCH * NEAR_HEADS + NEAR_PAD];
 } batch;
 
-static void make_keep(batch *b, const near_context *c, int64_t query)
+static int has_own_bias(const call_state *s) { return s->call.values || s->call.key_bias; }
+
+/* Of a pair of the plan, of a head. */
+static float bias_of(const call_state *s, int64_t query, int64_t pair, int32_t head)
 {
+    const mg_attn_plan *plan = s->plan;
+    float bias = s->tables[(int64_t)head * s->table_row + plan->pair_codes[pair]];
+    if (s->call.key_bias)
+        bias += s->call.key_bias[head * plan->keys + plan->pair_keys[pair]];
+    if (s->call.values)
+        bias += s->call.values[mg_attn_map_pair(s, head, query, plan->pair_offsets[pair])];
+    return bias;
+}
+
+static void make_keep(batch *b, const near_context *c, int32_t j)
+{
+    const int32_t from = b->starts[j], count = b->starts[j + 1] - from;
     float words[HEAD_GROUP][NEAR_BATCH];
     for (int32_t h = 0; h < c->heads; h++) {
         const int slot = dropout_slot(c->s, c->head + h);
         if (!h || !slot)
-            mg_attn_dropout_list(words, c->s, query, b->keys, b->count, c->head + h);
-        for (int32_t i = 0; i < b->count; i++)
-            b->keep[i * c->heads + h] = words[slot][i];
+            mg_attn_dropout_list(words, c->s, b->query + j, b->keys + from, count, c->head + h);
+        for (int32_t i = 0; i < count; i++)
+            b->keep[(from + i) * c->heads + h] = words[slot][i];
     }
 }
 
-/* Takes pairs from `from` on, `most` at most and not those from `to` on; returns the first that is left. */
-static int64_t take(batch *b, const near_context *c, int64_t query, int64_t from, int64_t to, int32_t most)
+/* Leaves out what the one head at hand hides. */
+static void leave_out(batch *b, const near_context *c)
 {
     const mg_attn_plan *plan = c->s->plan;
-    const int64_t end = smaller_of(from + most, to);
-    b->keys = plan->pair_keys + from;
-    b->codes = plan->pair_codes + from;
-    b->count = (int32_t)(end - from);
-    b->ahead = plan->pairs - from;
-    if (c->s->table_hides) {
-        const float *table = c->s->near_tables + c->head * plan->map.codes;
-        b->count = 0;
-        for (; from < end; from++)
-            if (table[plan->pair_codes[from]] != -INFINITY) {
-                b->at[b->count] = from;
-                b->key_room[b->count] = plan->pair_keys[from];
-                b->code_room[b->count++] = plan->pair_codes[from];
+    int32_t count = 0;
+    for (int32_t j = 0, next = b->starts[0]; j < b->queries; j++) {
+        const int32_t from = next;
+        next = b->starts[j + 1];
+        for (int64_t pair = b->from + from; pair < b->from + next; pair++)
+            if (bias_of(c->s, b->query + j, pair, c->head) != -INFINITY) {
+                b->at[count] = pair;
+                b->key_room[count] = plan->pair_keys[pair];
+                b->code_room[count++] = plan->pair_codes[pair];
             }
-        b->keys = b->key_room;
-        b->codes = b->code_room;
-        b->ahead = b->count;
+        b->starts[j + 1] = count;
     }
-    if (c->s->call.dropout.probability > 0)
-        make_keep(b, c, query);
-    return end;
+    b->keys = b->key_room;
+    b->codes = b->code_room;
+    b->ahead = b->count = count;
 }
 
-static near_list list_of(const near_context *c, int64_t query)
+static int64_t pair_at(const batch *b, const call_state *s, int32_t i)
+{
+    return s->pairs_hide ? b->at[i] : b->from + i;
+}
+
+/* The next batch of the queries before `end`, with at most `most` pairs; 0: there is none. The first has `last` set and
+   no queries. */
+static int next_batch(batch *b, const near_context *c, int64_t end, int32_t most)
+{
+    const mg_attn_plan *plan = c->s->plan;
+    const int64_t *starts = plan->pair_starts;
+    b->first = b->last;
+    if (b->first)
+        b->query += b->queries;
+    if (b->query >= end)
+        return 0;
+    b->from = b->first ? starts[b->query] : b->to;
+    b->queries = 1;
+    b->to = smaller_of(b->from + most, starts[b->query + 1]);
+    b->last = b->to == starts[b->query + 1];
+    while (b->first && b->last && b->query + b->queries < end && b->queries < most_tokens(c) &&
+           starts[b->query + b->queries + 1] - b->from <= most)
+        b->to = starts[b->query + ++b->queries];
+    b->starts[0] = 0;
+    for (int32_t j = 1; j <= b->queries; j++)
+        b->starts[j] = (int32_t)(smaller_of(starts[b->query + j], b->to) - b->from);
+    b->count = b->starts[b->queries];
+    b->keys = plan->pair_keys + b->from;
+    b->codes = plan->pair_codes + b->from;
+    b->ahead = plan->pairs - b->from;
+    if (c->s->pairs_hide)
+        leave_out(b, c);
+    for (int32_t j = 0; j < b->queries && has_own_bias(c->s); j++)
+        for (int32_t i = b->starts[j]; i < b->starts[j + 1]; i++)
+            for (int32_t h = 0; h < c->heads; h++)
+                b->bias[i * c->heads + h] = bias_of(c->s, b->query + j, pair_at(b, c->s, i), c->head + h);
+    for (int32_t j = 0; j < b->queries && c->s->call.dropout.probability > 0; j++)
+        make_keep(b, c, j);
+    return 1;
+}
+
+static near_list list_of(const near_context *c, const batch *b)
 {
     const call_state *s = c->s;
     return (near_list){.heads = c->heads,
                        .row = s->row,
                        .value_row = s->value_row,
+                       .queries = b->queries,
+                       .count = b->count,
+                       .starts = b->starts,
+                       .keys = b->keys,
+                       .ahead = b->ahead,
+                       .codes = b->codes,
                        .table = s->near_tables + c->head * s->plan->map.codes,
+                       .bias = has_own_bias(s) ? b->bias : NULL,
+                       .keep = s->call.dropout.probability > 0 ? b->keep : NULL,
                        .scale = s->call.scale,
-                       .q = row_of(s, NEAR_Q, query, c->head),
+                       .q = row_of(s, NEAR_Q, b->query, c->head),
                        .k = row_of(s, NEAR_K, 0, c->head),
                        .v = row_of(s, NEAR_V, 0, c->head),
+                       .q_stride = s->near[NEAR_Q].stride,
                        .k_stride = s->near[NEAR_K].stride,
-                       .v_stride = s->near[NEAR_V].stride};
-}
-
-static void set_batch(near_list *l, const batch *b, const call_state *s)
-{
-    l->count = b->count;
-    l->keys = b->keys;
-    l->codes = b->codes;
-    l->ahead = b->ahead;
-    l->keep = s->call.dropout.probability > 0 ? b->keep : NULL;
+                       .v_stride = s->near[NEAR_V].stride,
+                       .first = b->first,
+                       .last = b->last};
 }
 
 static int32_t batch_pairs(const near_context *c)
 {
     const int64_t bytes = (int64_t)c->heads * larger_of(c->s->row, c->s->value_row) * 4;
-    return (int32_t)larger_of(NEAR_LANES, smaller_of(NEAR_BATCH, LIST_BYTES / bytes / NEAR_LANES * NEAR_LANES));
-}
-
-/* Head h of rows of `row` elements goes to the caller, times factors[h]. */
-static void store_heads(const near_context *c, const mg_attn_tensor *to, int bf16, float *rows, const float *factors,
-                        int64_t token, int32_t row, int32_t dim)
-{
-    for (int32_t h = 0; h < c->heads; h++) {
-        for (int32_t d = 0; d < dim; d++)
-            rows[h * row + d] *= factors[h];
-        mg_attn_store_row(to, rows + h * row, bf16, token, c->head + h, dim);
-    }
+    return (int32_t)larger_of(NEAR_PAD, smaller_of(NEAR_BATCH, LIST_BYTES / bytes / NEAR_PAD * NEAR_PAD));
 }
 
 static int64_t end_of_tile(int64_t tile, int64_t tokens) { return smaller_of(tile * TILE + TILE, tokens); }
 
-/* --- forward --- */
-
-static void forward_query(const near_context *c, int64_t query)
+static void do_all_heads(call_state *s, int64_t tasks, void (*task)(void *, int, int64_t, int64_t))
 {
-    const call_state *s = c->s;
-    const int64_t *starts = s->plan->pair_starts + query;
-    const int32_t most = batch_pairs(c);
-    near_row out;
-    float maximum[NEAR_LANES], sum[NEAR_LANES] = {0}, inverse[NEAR_HEADS];
-    batch b;
-    near_list l = list_of(c, query);
-    l.maximum = maximum, l.sum = sum, l.out = out, l.first = 1;
-    for (int i = 0; i < NEAR_LANES; i++)
-        maximum[i] = -INFINITY;
-    memset(out, 0, (size_t)(c->heads * s->value_row) * sizeof *out);
-    for (int64_t at = starts[0]; at < starts[1];) {
-        at = take(&b, c, query, at, starts[1], most);
-        set_batch(&l, &b, s);
-        l.last = at == starts[1];
-        if (!l.count)
-            continue;
-        s->backend->near_forward(&l);
-        l.first = 0;
+    near_context c = {.s = s};
+    for (; c.head < s->call.heads; c.head += c.heads) {
+        c.heads = heads_at_once(s, c.head);
+        mg_attn_parallel(s->threads, 1, tasks, task, &c);
     }
-    for (int32_t h = 0; h < c->heads; h++) {
-        float total = sum[h];
-        for (int i = 1; !l.last && i * c->heads < NEAR_LANES; i++) /* the last pairs were hidden */
-            total += sum[h + i * c->heads];
-        inverse[h] = total == 0 ? 0 : 1 / total;
-        if (s->call.lse)
-            s->call.lse[(c->head + h) * s->plan->queries + query] = total == 0 ? -INFINITY : maximum[h] + logf(total);
-    }
-    store_heads(c, &s->call.out, s->call.type == MG_ATTN_BF16 && !s->call.out_fp32, out, inverse, query, s->value_row,
-                s->call.value_dim);
 }
+
+/* --- forward --- */
 
 static void forward_tile_row(void *context, int thread, int64_t step, int64_t task)
 {
     const near_context *c = context;
-    const mg_attn_plan *plan = c->s->plan;
-    const int64_t tile = plan->row_order[task];
+    const call_state *s = c->s;
+    const mg_attn_plan *plan = s->plan;
+    const int64_t tile = plan->row_order[task], end = end_of_tile(tile, plan->queries);
+    const int32_t most = batch_pairs(c);
+    const mg_attn_tensor part = {s->part, (int64_t)s->call.heads * s->value_row, s->value_row};
+    float maximum[ITEMS], sum[ITEMS], *lse = s->has_tiles ? s->part_lse : s->call.lse;
+    target out;
+    batch b = {.query = tile * TILE, .last = 1};
     (void)thread, (void)step;
-    for (int64_t query = tile * TILE; query < end_of_tile(tile, plan->queries); query++)
-        forward_query(c, query);
-}
-
-void mg_attn_near_call_forward(call_state *s)
-{
-    begin(s);
-    near_context c = {.s = s};
-    for (; c.head < s->call.heads; c.head += c.heads) {
-        c.heads = heads_at_once(s, c.head);
-        mg_attn_parallel(s->threads, 1, s->plan->tile_rows, forward_tile_row, &c);
+    if (s->has_tiles)
+        set_target(&out, c, &part, 0, s->value_row, s->value_row);
+    else
+        set_target(&out, c, &s->call.out, s->call.type == MG_ATTN_BF16 && !s->call.out_fp32, s->value_row,
+                   s->call.value_dim);
+    while (next_batch(&b, c, end, most)) {
+        near_list l = list_of(c, &b);
+        l.maximum = maximum, l.sum = sum;
+        l.out = target_rows(&out, c, b.query, &l.out_stride);
+        s->backend->near_forward(&l);
+        if (b.last)
+            store_target(&out, c, b.query, b.queries);
+        for (int32_t j = 0; j < b.queries && b.last && lse; j++)
+            for (int32_t h = 0; h < c->heads; h++) {
+                const float total = sum[j * c->heads + h];
+                lse[(c->head + h) * plan->queries + b.query + j] =
+                    total == 0 ? -INFINITY : maximum[j * c->heads + h] + logf(total);
+            }
     }
 }
+
+void mg_attn_near_forward(call_state *s) { do_all_heads(s, s->plan->tile_rows, forward_tile_row); }
 
 /* --- backward, by query --- */
 
-/* Log-sum-exp and D - dlse of the query, repeated; queries that see nothing take no part. */
-static void statistics(const near_context *c, int64_t query, float lse[NEAR_LANES], float delta[NEAR_LANES])
+/* Log-sum-exp and D - dlse; queries that see nothing take no part. */
+static void statistics(float *lse, float *delta, const near_context *c, const batch *b)
 {
     const call_state *s = c->s;
-    s->backend->near_delta(delta, row_of(s, NEAR_OUT, query, c->head), row_of(s, NEAR_DOUT, query, c->head),
-                           s->value_row, c->heads);
-    for (int32_t h = 0; h < c->heads; h++) {
-        const int64_t at = (int64_t)(c->head + h) * s->plan->queries + query;
-        lse[h] = s->call.lse[at];
-        delta[h] -= s->call.dlse ? s->call.dlse[at] : 0;
-        if (lse[h] == -INFINITY) {
-            lse[h] = INFINITY;
-            delta[h] = 0;
+    s->backend->near_delta(&(near_delta){.heads = c->heads,
+                                         .value_row = s->value_row,
+                                         .queries = b->queries,
+                                         .out = row_of(s, NEAR_OUT, b->query, c->head),
+                                         .dout = row_of(s, NEAR_DOUT, b->query, c->head),
+                                         .out_stride = s->near[NEAR_OUT].stride,
+                                         .dout_stride = s->near[NEAR_DOUT].stride,
+                                         .delta = delta});
+    for (int32_t j = 0; j < b->queries; j++)
+        for (int32_t h = 0; h < c->heads; h++) {
+            const int64_t at = (c->head + h) * s->plan->queries + b->query + j;
+            const int none = s->call.lse[at] == -INFINITY;
+            lse[j * c->heads + h] = none ? INFINITY : s->call.lse[at];
+            delta[j * c->heads + h] = none ? 0 : delta[j * c->heads + h] - (s->call.dlse ? s->call.dlse[at] : 0);
         }
-    }
-    for (int i = c->heads; i < NEAR_LANES; i++) {
-        lse[i] = lse[i - c->heads];
-        delta[i] = delta[i - c->heads];
-    }
 }
 
-/* P and dS of one head's seen pairs to their places; hidden ones have 0. */
-static void spread(float *p_ds, const batch *b, const float *from, int64_t begin, int64_t end)
+/* P and dS to their places; pairs that are left out have 0. */
+static void spread(const near_context *c, const batch *b, const float *p_ds)
 {
-    memset(p_ds + 2 * begin, 0, (size_t)(end - begin) * 2 * sizeof *p_ds);
+    float *to = c->s->near_p_ds;
+    if (!c->s->pairs_hide)
+        return;
+    memset(to + 2 * b->from, 0, (size_t)(b->to - b->from) * 2 * sizeof *to);
     for (int32_t i = 0; i < b->count; i++)
-        memcpy(p_ds + 2 * b->at[i], from + 2 * i, 2 * sizeof *p_ds);
+        memcpy(to + 2 * b->at[i], p_ds + 2 * i, 2 * sizeof *to);
 }
 
-static void backward_query(const near_context *c, int64_t query, float *table_sums)
+static void store_value_gradients(const near_context *c, const batch *b, const float *p_ds)
 {
     const call_state *s = c->s;
-    const int64_t *starts = s->plan->pair_starts + query;
-    const int32_t most = batch_pairs(c);
-    near_row dq;
-    float lse[NEAR_LANES], delta[NEAR_LANES], p_ds[NEAR_BATCH * 2], scale[NEAR_HEADS];
-    batch b;
-    near_list l = list_of(c, query);
-    statistics(c, query, lse, delta);
-    l.dout = row_of(s, NEAR_DOUT, query, c->head);
-    l.lse = lse, l.delta = delta, l.table_sums = table_sums;
-    l.dq = s->call.dq.data ? dq : NULL;
-    memset(dq, 0, (size_t)(c->heads * s->row) * sizeof *dq);
-    for (int64_t from = starts[0], at = from; at < starts[1]; from = at) {
-        at = take(&b, c, query, from, starts[1], most);
-        set_batch(&l, &b, s);
-        l.p_ds = s->table_hides ? p_ds : s->near_p_ds + 2 * from * c->heads;
-        if (l.count && lse[0] != INFINITY)
-            s->backend->near_backward(&l);
-        else
-            memset(l.p_ds, 0, (size_t)(l.count * 2 * c->heads) * sizeof *l.p_ds);
-        if (s->table_hides)
-            spread(s->near_p_ds, &b, p_ds, from, at);
-    }
-    for (int32_t h = 0; h < c->heads; h++)
-        scale[h] = s->call.scale;
-    if (l.dq)
-        store_heads(c, &s->call.dq, s->call.type == MG_ATTN_BF16 && !s->call.gradients_fp32, dq, scale, query, s->row,
-                    s->call.dim);
+    for (int32_t j = 0; j < b->queries; j++)
+        for (int32_t i = b->starts[j]; i < b->starts[j + 1]; i++)
+            for (int32_t h = 0; h < c->heads; h++)
+                s->call
+                    .dvalues[mg_attn_map_pair(s, c->head + h, b->query + j, s->plan->pair_offsets[pair_at(b, s, i)])] =
+                    p_ds[(2 * i + 1) * c->heads + h];
 }
 
 static void backward_tile_row(void *context, int thread, int64_t step, int64_t task)
 {
     const near_context *c = context;
     const call_state *s = c->s;
-    const int64_t tile = s->plan->row_order[task];
-    const int32_t codes = s->plan->map.codes, each = NEAR_SUMS * c->heads;
-    float sums[MG_ATTN_MAX_CODES * NEAR_SUMS * NEAR_HEADS];
+    const mg_attn_call *call = &s->call;
+    const int64_t tile = s->plan->row_order[task], end = end_of_tile(tile, s->plan->queries);
+    const int32_t codes = s->plan->map.codes, most = batch_pairs(c), each = NEAR_SUMS * NEAR_HEADS;
+    float sums[MG_ATTN_MAX_CODES * NEAR_SUMS * NEAR_HEADS], lse[ITEMS], delta[ITEMS], some[NEAR_BATCH * 2];
+    target dq;
+    batch b = {.query = tile * TILE, .last = 1};
     (void)thread, (void)step;
+    set_target(&dq, c, &call->dq, call->type == MG_ATTN_BF16 && !call->gradients_fp32, s->row, call->dim);
     if (s->sums)
         memset(sums, 0, (size_t)(codes * each) * sizeof *sums);
-    for (int64_t query = tile * TILE; query < end_of_tile(tile, s->plan->queries); query++)
-        backward_query(c, query, s->sums ? sums : NULL);
+    while (next_batch(&b, c, end, most)) {
+        near_list l = list_of(c, &b);
+        statistics(lse, delta, c, &b);
+        l.dout = row_of(s, NEAR_DOUT, b.query, c->head);
+        l.dout_stride = s->near[NEAR_DOUT].stride;
+        l.lse = lse, l.delta = delta, l.table_sums = s->sums ? sums : NULL;
+        l.dq = target_rows(&dq, c, b.query, &l.dq_stride);
+        l.add = s->has_tiles || !b.first;
+        if (s->has_tiles && b.first)
+            begin_target(c, GRADIENT_Q, l.dq, l.dq_stride, s->row, b.query, b.queries);
+        l.p_ds = s->pairs_hide ? some : s->near_p_ds + 2 * b.from * c->heads;
+        s->backend->near_backward(&l);
+        spread(c, &b, l.p_ds);
+        if (call->dvalues)
+            store_value_gradients(c, &b, l.p_ds);
+        if (b.last)
+            store_target(&dq, c, b.query, b.queries);
+    }
     for (int32_t h = 0; h < c->heads && s->sums; h++)
         for (int32_t code = 0; code < codes; code++)
             for (int i = 0; i < NEAR_SUMS; i++)
-                s->sums[((c->head + h) * s->sum_rows + tile) * s->sum_row + code] +=
-                    sums[code * each + i * c->heads + h];
+                sums_of(s, c->head + h, tile)[code] += sums[code * each + i * NEAR_HEADS + h];
 }
 
 /* --- backward, by key --- */
 
-/* The pairs of [from, to) in the transposed list of a head that are seen: adds them in batches. */
-static void add_seen(const call_state *s, const near_sums *a, int64_t from, int64_t to)
+/* Hidden pairs' queries may be anything: adds the pairs that are seen, in parts, key by key. */
+static void add_seen(const call_state *s, near_sums *a, const int64_t *starts)
 {
     const mg_attn_plan *plan = s->plan;
     int32_t queries[NEAR_BATCH];
-    int64_t at[NEAR_BATCH];
+    int64_t at[NEAR_BATCH], part[2] = {0};
     near_sums some = *a;
-    some.queries = queries;
-    some.at = at;
-    while (from < to) {
-        for (some.count = 0; from < to && some.count < NEAR_BATCH; from++) {
-            const float *p_ds = a->p_ds + 2 * plan->column_pairs[from];
-            if (p_ds[0] == 0 && p_ds[1] == 0) /* a hidden pair's query may be anything */
-                continue;
-            queries[some.count] = plan->column_queries[from];
-            at[some.count++] = plan->column_pairs[from];
+    some.keys = 1, some.starts = part, some.queries = queries, some.at = at;
+    for (int32_t j = 0; j < a->keys; j++) {
+        for (int64_t from = starts[j]; from < starts[j + 1];) {
+            for (part[1] = 0; from < starts[j + 1] && part[1] < NEAR_BATCH; from++) {
+                const float *p_ds = a->p_ds + 2 * plan->column_pairs[from];
+                if (p_ds[0] == 0 && p_ds[1] == 0)
+                    continue;
+                queries[part[1]] = plan->column_queries[from];
+                at[part[1]++] = plan->column_pairs[from];
+            }
+            some.ahead = part[1];
+            s->backend->near_add(&some);
         }
-        some.ahead = some.count;
-        s->backend->near_add(&some);
+        some.dk += some.dk ? some.dk_stride : 0;
+        some.dv += some.dv ? some.dv_stride : 0;
     }
 }
 
-static void do_key(const near_context *c, int64_t key)
+static void store_key_bias(const near_context *c, int64_t key)
 {
     const call_state *s = c->s;
     const mg_attn_plan *plan = s->plan;
-    const mg_attn_call *call = &s->call;
-    const int64_t from = plan->column_starts[key], to = plan->column_starts[key + 1];
-    const int bf16 = call->type == MG_ATTN_BF16 && !call->gradients_fp32;
-    near_row dk, dv;
-    float scale[NEAR_HEADS], one[NEAR_HEADS];
-    near_sums a = {.heads = c->heads,
-                   .row = s->row,
-                   .value_row = s->value_row,
-                   .count = (int32_t)(to - from),
-                   .queries = plan->column_queries + from,
-                   .at = plan->column_pairs + from,
-                   .ahead = plan->pairs - from,
-                   .p_ds = s->near_p_ds,
-                   .q = row_of(s, NEAR_Q, 0, c->head),
-                   .dout = row_of(s, NEAR_DOUT, 0, c->head),
-                   .q_stride = s->near[NEAR_Q].stride,
-                   .dout_stride = s->near[NEAR_DOUT].stride,
-                   .dk = call->dk.data ? dk : NULL,
-                   .dv = call->dv.data ? dv : NULL};
-    memset(dk, 0, (size_t)(c->heads * s->row) * sizeof *dk);
-    memset(dv, 0, (size_t)(c->heads * s->value_row) * sizeof *dv);
-    if (s->table_hides)
-        add_seen(s, &a, from, to);
-    else
-        s->backend->near_add(&a);
     for (int32_t h = 0; h < c->heads; h++) {
-        scale[h] = call->scale;
-        one[h] = 1;
+        float sum = s->has_tiles ? mg_attn_tile_key_bias(s, key, c->head + h) : 0;
+        for (int64_t at = plan->column_starts[key]; at < plan->column_starts[key + 1]; at++)
+            sum += s->near_p_ds[(2 * plan->column_pairs[at] + 1) * c->heads + h];
+        s->call.dkey_bias[(c->head + h) * plan->keys + key] = sum;
     }
-    if (a.dk)
-        store_heads(c, &call->dk, bf16, dk, scale, key, s->row, call->dim);
-    if (a.dv)
-        store_heads(c, &call->dv, bf16, dv, one, key, s->value_row, call->value_dim);
 }
 
-static void do_key_tile(void *context, int thread, int64_t step, int64_t tile)
+static void backward_key_tile(void *context, int thread, int64_t step, int64_t tile)
 {
     const near_context *c = context;
+    const call_state *s = c->s;
+    const mg_attn_plan *plan = s->plan;
+    const mg_attn_call *call = &s->call;
+    const int64_t end = end_of_tile(tile, plan->keys);
+    const int32_t most = most_tokens(c);
+    const int bf16 = call->type == MG_ATTN_BF16 && !call->gradients_fp32;
+    target dk, dv;
     (void)thread, (void)step;
-    for (int64_t key = tile * TILE; key < end_of_tile(tile, c->s->plan->keys); key++)
-        do_key(c, key);
+    set_target(&dk, c, &call->dk, bf16, s->row, call->dim);
+    set_target(&dv, c, &call->dv, bf16, s->value_row, call->value_dim);
+    for (int64_t key = tile * TILE, keys; key < end; key += keys) {
+        keys = smaller_of(most, end - key);
+        near_sums a = {.heads = c->heads,
+                       .row = s->row,
+                       .value_row = s->value_row,
+                       .keys = (int32_t)keys,
+                       .starts = plan->column_starts + key,
+                       .queries = plan->column_queries,
+                       .at = plan->column_pairs,
+                       .ahead = plan->pairs,
+                       .p_ds = s->near_p_ds,
+                       .q = row_of(s, NEAR_Q, 0, c->head),
+                       .dout = row_of(s, NEAR_DOUT, 0, c->head),
+                       .q_stride = s->near[NEAR_Q].stride,
+                       .dout_stride = s->near[NEAR_DOUT].stride,
+                       .scale = call->scale,
+                       .add = s->has_tiles || s->pairs_hide};
+        a.dk = target_rows(&dk, c, key, &a.dk_stride);
+        a.dv = target_rows(&dv, c, key, &a.dv_stride);
+        if (a.add) {
+            begin_target(c, GRADIENT_K, a.dk, a.dk_stride, s->row, key, keys);
+            begin_target(c, GRADIENT_V, a.dv, a.dv_stride, s->value_row, key, keys);
+        }
+        if (s->pairs_hide)
+            add_seen(s, &a, a.starts);
+        else
+            s->backend->near_add(&a);
+        store_target(&dk, c, key, keys);
+        store_target(&dv, c, key, keys);
+        for (int64_t i = key; i < key + keys && call->dkey_bias; i++)
+            store_key_bias(c, i);
+    }
 }
 
-void mg_attn_near_call_backward(call_state *s)
+void mg_attn_near_backward(call_state *s)
 {
-    begin(s);
+    const mg_attn_call *call = &s->call;
     near_context c = {.s = s};
-    for (; c.head < s->call.heads; c.head += c.heads) {
+    for (; c.head < call->heads; c.head += c.heads) {
         c.heads = heads_at_once(s, c.head);
         mg_attn_parallel(s->threads, 1, s->plan->tile_rows, backward_tile_row, &c);
-        if (s->call.dk.data || s->call.dv.data)
-            mg_attn_parallel(s->threads, 1, tiles_of(s->plan->keys), do_key_tile, &c);
+        if (call->dk.data || call->dv.data || call->dkey_bias)
+            mg_attn_parallel(s->threads, 1, tiles_of(s->plan->keys), backward_key_tile, &c);
     }
 }

@@ -117,17 +117,17 @@ static const float *load_token(float room[ROOM], const packing *p, int part, int
                                int32_t head, int32_t *bad)
 {
     const call_state *s = p->s;
-    const int32_t dim = part ? s->call.value_dim : s->call.dim, row_length = part ? s->value_row : s->row;
+    const int32_t dim = part ? s->call.value_dim : s->call.dim;
     const float scale = part ? 1 : p->scale;
-    float *copy = p->side->rows[part];
+    float *copy = part ? NULL : p->side->rows;
     const int extra = !part && s->has_bias_element;
     const float *row = row_of(room, &p->from[part], p->types[part], token + i, head, dim);
     *bad |= not_finite(row, dim);
     if (copy) {
-        copy += (unit * TILE + i) * row_length;
+        copy += (unit * TILE + i) * s->row;
         for (int32_t d = 0; d < dim; d++)
             copy[d] = row[d] * scale;
-        for (int32_t d = dim; d < row_length; d++)
+        for (int32_t d = dim; d < s->row; d++)
             copy[d] = 0;
     }
     if (!extra)
@@ -145,12 +145,11 @@ static const float *load_token(float room[ROOM], const packing *p, int part, int
 static const float *load_nothing(float room[ROOM], const packing *p, int part, int64_t unit, int i)
 {
     const call_state *s = p->s;
-    const int32_t row_length = part ? s->value_row : s->row;
     memset(room, 0, ROOM * sizeof *room);
     if (!part && s->has_bias_element && p->side == &s->queries)
         room[s->call.dim] = 1;
-    if (p->side->rows[part])
-        memset(p->side->rows[part] + (unit * TILE + i) * row_length, 0, (size_t)row_length * sizeof *room);
+    if (!part && p->side->rows)
+        memset(p->side->rows + (unit * TILE + i) * s->row, 0, (size_t)s->row * sizeof *room);
     return room;
 }
 
@@ -200,10 +199,8 @@ static void pack_head(const packing *p, int64_t tile, int32_t head)
         }
         for (int part = 0; part < 2; part++) {
             const int32_t dim1 = part ? s->call.value_dim : s->dim1;
-            float *tiled = p->side->tiled[part];
-            if (tiled)
-                put_eight(tiled + unit * dim1 * TILE + (p->blocks ? (int64_t)i * dim1 : half_lane(i, dim1)),
-                          p->blocks ? BLOCK : HALF, rows[part], dim1, part || s->has_bias_element ? 1 : p->scale);
+            put_eight(p->side->tiled[part] + unit * dim1 * TILE + (p->blocks ? (int64_t)i * dim1 : half_lane(i, dim1)),
+                      p->blocks ? BLOCK : HALF, rows[part], dim1, part || s->has_bias_element ? 1 : p->scale);
         }
     }
     p->side->bad[unit] = bad || !(finite == 0);

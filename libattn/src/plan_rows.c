@@ -9,7 +9,7 @@
 /* Where far pairs are masked, a tile with at most so many seen pairs is gathered by pair: a choice, see README.md. So
    are all, where at most one pair in TILED would be left in tiles: a plan of pairs alone is done by token
    (near_call.c). */
-enum { GATHER_PAIRS = 256, PATCH_PAIRS = 512, TILED = 8 };
+enum { GATHER_PAIRS = 768, PATCH_PAIRS = 512, TILED = 8 };
 
 /* A pair on its way into its tile or into the gathered pairs. */
 typedef struct item {
