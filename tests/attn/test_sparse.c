@@ -1,6 +1,7 @@
 /* Near pairs, tiles and streams against dense codes, and the cost of a plan: cases 22 to 24 of the attention cases. */
 #include "problem.h"
 
+#include <math.h>
 #include <time.h>
 
 static int plan_near(const char *backend, int64_t queries, int64_t keys, const int64_t *starts, const int32_t *columns)
@@ -123,6 +124,38 @@ static void case_23_sparse_rows_of_any_length(void **state)
         }
 }
 
+/* 15 heads are done as 8, 4, 2 and 1 of them; where a head hides a code that others see, one by one. */
+static void case_23_sparse_heads_together(void **state)
+{
+    (void)state;
+    static const int32_t dims[][2] = {{8, 8}, {16, 16}, {16, 8}, {12, 20}, {40, 64}};
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+        for (int hide = 0; hide < 2; hide++)
+            for (unsigned with = 0; with <= (VALUES | DROPOUT | KEY_BIAS); with += VALUES | DROPOUT | KEY_BIAS) {
+                problem *p = problem_make((problem){.queries = 150,
+                                                    .keys = 140,
+                                                    .dim = dims[d][0],
+                                                    .value_dim = dims[d][1],
+                                                    .heads = 15,
+                                                    .kind = MG_ATTN_NEAR,
+                                                    .mask_far = 1,
+                                                    .pattern = ONE_CODE,
+                                                    .codes = 6,
+                                                    .with = TABLE | DLSE | with});
+                for (int x = 0; x < 150 * 140; x++) {
+                    uint64_t bits = test_random_bits(7, (uint64_t)x);
+                    int hub = x / 140 == 100 || x % 140 == 30;
+                    p->codes_of[x] = hub || bits % 20 == 0 ? (uint8_t)(bits >> 32) % 5 : 5;
+                }
+                for (int head = 0; hide && head < 15; head += 3)
+                    p->table[head * 6 + head % 5] = -INFINITY;
+                char what[64];
+                snprintf(what, sizeof what, "dims %d and %d, hidden %d, with %u", dims[d][0], dims[d][1], hide, with);
+                compare_backends(what, p, 1e-5);
+                problem_free(p);
+            }
+}
+
 static double seconds(void)
 {
     struct timespec t;
@@ -212,9 +245,13 @@ static void case_24_plan_is_reusable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(case_22_wrong_columns_name_their_row), cmocka_unit_test(case_22_empty_rows_are_legal),
-        cmocka_unit_test(case_23_every_kind_equals_dense),      cmocka_unit_test(case_23_sparse_rows_of_any_length),
-        cmocka_unit_test(case_24_plan_costs_by_near_pairs),     cmocka_unit_test(case_24_plan_is_reusable),
+        cmocka_unit_test(case_22_wrong_columns_name_their_row),
+        cmocka_unit_test(case_22_empty_rows_are_legal),
+        cmocka_unit_test(case_23_every_kind_equals_dense),
+        cmocka_unit_test(case_23_sparse_rows_of_any_length),
+        cmocka_unit_test(case_23_sparse_heads_together),
+        cmocka_unit_test(case_24_plan_costs_by_near_pairs),
+        cmocka_unit_test(case_24_plan_is_reusable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
