@@ -124,6 +124,19 @@ static int order_parts(mg_shard *shard, const mg_graph *graph, const mg_config *
     return status;
 }
 
+/* Where all see all, each rank has as many whole rows of tiles: no tile of codes lies across two ranks, and nobody has more
+ * to attend to than others. Nodes at the borders then go with the next part. */
+static void share_tiles(mg_shard *shard, const mg_config *config)
+{
+    enum { TILE = 64, FEW = 8 };
+    int ranks = mg_ranks_count(shard->comm);
+    int64_t nodes = shard->first[ranks], tiles = (nodes + TILE - 1) / TILE;
+    if (config->attention.far == MG_FAR_MASK || !config->model.heads || tiles < FEW * ranks)
+        return;
+    for (int r = 1; r < ranks; r++)
+        shard->first[r] = tiles * r / ranks * TILE;
+}
+
 static uint64_t order_key(const mg_graph *graph, const mg_config *config, int ranks)
 {
     int64_t depends[] = {ranks, config->model.encodings.distance, config->attention.far};
@@ -147,7 +160,10 @@ static int find_order(mg_shard *shard, const mg_graph *graph, const mg_config *c
     int status = mg_ranks_broadcast(shard->comm, &found, 1, MG_COMM_INT32);
     if (!status && found) {
         release(parts);
-        return mg_ranks_broadcast(shard->comm, shard->first, bytes, MG_COMM_BYTE);
+        status = mg_ranks_broadcast(shard->comm, shard->first, bytes, MG_COMM_BYTE);
+        if (!status)
+            share_tiles(shard, config);
+        return status;
     }
     if (!status)
         status = cut(parts, graph, config, shard->comm);
@@ -156,9 +172,11 @@ static int find_order(mg_shard *shard, const mg_graph *graph, const mg_config *c
     release(parts);
     if (!status)
         status = order_parts(shard, graph, config, cache);
-    if (!status)
-        mg_encode_keep(cache, "shards", key, shard->first, bytes);
-    return status;
+    if (status)
+        return status;
+    mg_encode_keep(cache, "shards", key, shard->first, bytes);
+    share_tiles(shard, config);
+    return 0;
 }
 
 /* --- edges --- */

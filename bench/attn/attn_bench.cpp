@@ -7,6 +7,7 @@
 //     bench_attn --roofline      dense codes at dims 8 to 128, each as a fraction of its bound; what the lookup costs,
 //     and
 //                                what bf16 gains. --tokens=N (2048), --heads=N, --dim=N, --backward too
+//     bench_attn --flops=SECONDS what multiply-adds reach, in flops per second: a probe beside other programs
 //     bench_attn --scaling       one head on 1 and 2 threads, against what multiply-adds gain
 //     --threads=N                of all cases and probes (1)
 #include "cases.h"
@@ -173,6 +174,8 @@ int main(int argc, char **argv)
             near_path = argv[i] + 8;
         else if (!std::strcmp(argv[i], "--roofline"))
             only_roofline = true;
+        else if (!std::strncmp(argv[i], "--flops=", 8))
+            return std::printf("%.6g\n", bench_flops(1, std::atof(argv[i] + 8))) < 0;
         else if (!std::strcmp(argv[i], "--scaling"))
             only_scaling = true;
         else if (!std::strcmp(argv[i], "--backward"))

@@ -11,6 +11,7 @@
     void mg_attn_backward_tile_##isa(const backward_tile *);                                                           \
     void mg_attn_table_tile_##isa(const table_tile *);                                                                 \
     void mg_attn_dropout_tile_##isa(const dropout_tile *);                                                             \
+    void mg_attn_expand_planes_##isa(uint8_t *, const uint64_t *, int);                                                \
     void mg_attn_near_forward_##isa(const near_list *);                                                                \
     void mg_attn_near_backward_##isa(const near_list *);                                                               \
     void mg_attn_near_delta_##isa(const near_delta *);                                                                 \
@@ -19,9 +20,10 @@
 
 #define KERNELS(isa)                                                                                                   \
     .forward = mg_attn_forward_tile_##isa, .backward = mg_attn_backward_tile_##isa, .table = mg_attn_table_tile_##isa, \
-    .dropout = mg_attn_dropout_tile_##isa, .near_forward = mg_attn_near_forward_##isa,                                 \
-    .near_backward = mg_attn_near_backward_##isa, .near_delta = mg_attn_near_delta_##isa,                              \
-    .near_add = mg_attn_near_add_##isa, .near_dropout = mg_attn_near_dropout_##isa
+    .dropout = mg_attn_dropout_tile_##isa, .expand_planes = mg_attn_expand_planes_##isa,                               \
+    .near_forward = mg_attn_near_forward_##isa, .near_backward = mg_attn_near_backward_##isa,                          \
+    .near_delta = mg_attn_near_delta_##isa, .near_add = mg_attn_near_add_##isa,                                        \
+    .near_dropout = mg_attn_near_dropout_##isa
 
 static int always(void) { return 1; }
 
@@ -57,6 +59,7 @@ static int has_amx(void)
 static const attn_backend backends[] = {
     {.name = "reference",
      .supported = always,
+     .expand_planes = mg_attn_expand_planes_portable,
      .whole_forward = mg_attn_reference_forward,
      .whole_backward = mg_attn_reference_backward},
     {.name = "portable", .supported = always, .lookup = 0, KERNELS(portable)},

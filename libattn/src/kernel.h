@@ -181,6 +181,8 @@ typedef struct attn_backend {
     void (*backward)(const backward_tile *);
     void (*table)(const table_tile *);
     void (*dropout)(const dropout_tile *);
+    /* Codes of a stored tile of bit planes (attn.h). */
+    void (*expand_planes)(uint8_t out[PAIRS], const uint64_t *planes, int count);
     void (*near_forward)(const near_list *);
     void (*near_backward)(const near_list *);
     void (*near_delta)(const near_delta *);

@@ -56,29 +56,12 @@ void mg_attn_row_columns(const mg_attn_plan *plan, int64_t tile_row, int64_t *be
 
 /* --- the tile store --- */
 
-/* Byte i of the result is bit i of bits. */
-static uint64_t spread_bits(uint8_t bits)
+static void expand_stored(uint8_t out[PAIRS], const mg_attn_plan *plan, int64_t t)
 {
-    const uint64_t own = (bits * UINT64_C(0x0101010101010101)) & UINT64_C(0x8040201008040201);
-    return (own + UINT64_C(0x7f7f7f7f7f7f7f7f)) >> 7 & UINT64_C(0x0101010101010101);
-}
-
-static void expand_planes(uint8_t out[PAIRS], const uint64_t *planes, int count)
-{
-    for (int row = 0; row < TILE; row++)
-        for (int byte = 0; byte < 8; byte++) {
-            uint64_t codes = 0;
-            for (int p = 0; p < count; p++)
-                codes |= spread_bits((uint8_t)(planes[p * TILE + row] >> 8 * byte)) << p;
-            memcpy(out + row * TILE + byte * 8, &codes, sizeof codes);
-        }
-}
-
-static void expand_stored(uint8_t out[PAIRS], const mg_attn_tiles *store, int64_t t)
-{
+    const mg_attn_tiles *store = &plan->store;
     const uint8_t *payload = store->payload + store->offsets[t];
     if (store->classes[t] == MG_ATTN_TILE_PLANES) {
-        expand_planes(out, (const uint64_t *)(const void *)payload, store->planes);
+        plan->backend->expand_planes(out, (const uint64_t *)(const void *)payload, store->planes);
         return;
     }
     memset(out, store->constants[t], PAIRS);
@@ -121,14 +104,14 @@ static void read_store(uint8_t out[PAIRS], const mg_attn_plan *plan, int64_t til
     stored_part parts[4];
     const int count = stored_parts(parts, plan, tile_row, column);
     if (plan->map.query_begin % TILE == 0 && plan->map.key_begin % TILE == 0) {
-        expand_stored(out, &plan->store, parts[0].tile);
+        expand_stored(out, plan, parts[0].tile);
         return;
     }
     memset(out, 0, PAIRS);
     for (int i = 0; i < count; i++) {
         const stored_part *p = &parts[i];
         uint8_t whole[PAIRS];
-        expand_stored(whole, &plan->store, p->tile);
+        expand_stored(whole, plan, p->tile);
         for (int row = 0; row < p->rows; row++)
             memcpy(out + (p->to_row + row) * TILE + p->to_key, whole + (p->from_row + row) * TILE + p->from_key,
                    (size_t)p->keys);
