@@ -2,11 +2,14 @@
 //
 //     bench_attn                 cases, interleaved, medians of 5
 //     bench_attn --compare       fused beside the field's ways, in turns: fails where it is not faster than the usual
-//     ones bench_attn --near          the same over near pairs alone; --dim=N
+//                                ones
+//     bench_attn --near          the same over near pairs alone; --dim=N
 //     --graph=FILE               a dataset whose edges are the near pairs (an R-MAT graph)
 //     bench_attn --roofline      dense codes at dims 8 to 128, each as a fraction of its bound; what the lookup costs,
-//     and
-//                                what bf16 gains. --tokens=N (2048), --heads=N, --dim=N, --backward too
+//                                and what bf16 gains. --tokens=N (2048), --heads=N, --dim=N
+//         --backward             with backward, and what the table gradient costs; codes are then distances in a graph
+//         --data=FILE --hops=N   of a dataset (an R-MAT graph), up to N hops (3)
+//         --codes=KIND           bands (forward's default), random or graph
 //     bench_attn --flops=SECONDS what multiply-adds reach, in flops per second: a probe beside other programs
 //     bench_attn --scaling       one head on 1 and 2 threads, against what multiply-adds gain
 //     --threads=N                of all cases and probes (1)
@@ -162,6 +165,8 @@ int main(int argc, char **argv)
     bool only_compare = false, only_near = false, only_roofline = false, only_scaling = false, backward = false;
     int64_t tokens = 2048;
     int heads = 0, dim = 0;
+    code_source from = {code_source::bands, nullptr, 3};
+    const char *kind = nullptr;
     static char interleave[] = "--benchmark_enable_random_interleaving=true", repeat[] = "--benchmark_repetitions=5",
                 aggregate[] = "--benchmark_report_aggregates_only=true";
     std::vector<char *> args = {argv[0], interleave, repeat, aggregate}; // the caller's come after, and win
@@ -180,6 +185,12 @@ int main(int argc, char **argv)
             only_scaling = true;
         else if (!std::strcmp(argv[i], "--backward"))
             backward = true;
+        else if (!std::strncmp(argv[i], "--data=", 7))
+            from.path = argv[i] + 7;
+        else if (!std::strncmp(argv[i], "--hops=", 7))
+            from.hops = std::clamp(std::atoi(argv[i] + 7), 1, codes - 2);
+        else if (!std::strncmp(argv[i], "--codes=", 8))
+            kind = argv[i] + 8;
         else if (!std::strncmp(argv[i], "--tokens=", 9))
             tokens = std::max(64, std::atoi(argv[i] + 9));
         else if (!std::strncmp(argv[i], "--dim=", 6))
@@ -196,8 +207,14 @@ int main(int argc, char **argv)
         limits = bench_probe(threads);
         return compare_near(dim) ? 0 : 1;
     }
+    if (kind ? !std::strcmp(kind, "graph") : from.path || backward)
+        from.kind = code_source::graph;
+    else if (kind && !std::strcmp(kind, "random"))
+        from.kind = code_source::random;
+    else if (kind && std::strcmp(kind, "bands"))
+        return std::fprintf(stderr, "--codes=%s: there are bands, random and graph\n", kind), 1;
     if (only_roofline)
-        return roofline(tokens, heads, dim, backward);
+        return roofline(tokens, heads, dim, backward, from);
     if (only_scaling)
         return scaling();
     int count = (int)args.size();

@@ -234,8 +234,17 @@ template <class Work> double timed(const Work &work)
     return bench_time(threads) - before;
 }
 
+// codes.cpp
+struct code_source {
+    enum { bands, random, graph } kind;
+    const char *path; // of a dataset; nullptr: an R-MAT graph of 12000 nodes and 250000 edges, whose hubs see everyone
+    int hops;
+};
+std::vector<uint8_t> make_codes(const code_source &from, int64_t tokens); // all below `codes`
+void describe_codes(const std::vector<uint8_t> &map, int64_t tokens);
 // roofline.cpp
-int roofline(int64_t tokens, int heads, int dim, bool backward); // heads 0: 256 / dim, 2 to 8; dim 0: all
+int roofline(int64_t tokens, int heads, int dim, bool backward, const code_source &from); // heads 0: 256 / dim, 2 to 8;
+                                                                                          // dim 0: all
 int scaling();
 // near.cpp
 const near_graph &the_near_graph(); // made when first asked for

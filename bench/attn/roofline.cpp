@@ -48,30 +48,38 @@ void one_dim(int64_t tokens, int32_t dim, int heads, const std::vector<uint8_t> 
     take_turns(sides, tokens > 2048 ? 5 : 15);
     const double scores = (double)tokens * tokens * l.heads;
     const side *first = nullptr;
+    char more[32] = "";
     for (const side &s : sides) {
         const double flops = scores * dim * (s.backward ? 10 : 4);
         const double bytes = (double)tokens * tokens + (s.backward ? 8. : 4.) * (double)tokens * l.heads * dim * 4;
         const double bound = bench_bound(&limits, flops, scores, bytes), middle = median(s.seconds);
         if (s.name[0] != ' ')
             first = &s;
-        std::printf("%6lld %6d %5d  %-26s %9.2f %10.3f %9.3f %7.3f %10.3f\n", (long long)tokens, l.heads, dim, s.name,
-                    1e3 * middle, 1e-9 * scores / middle, bound / middle, bound / best(s.seconds),
-                    median(first->seconds) / middle);
+        const double fp32 = median(first->seconds);
+        if (&s == first)
+            *more = 0;
+        else if (std::strstr(s.name, "without"))
+            std::snprintf(more, sizeof more, "costs %+.1f %%", 100 * (fp32 / middle - 1));
+        else
+            std::snprintf(more, sizeof more, "%.2f times fp32", fp32 / middle);
+        std::printf("%6lld %6d %5d  %-26s %9.2f %10.3f %9.3f %7.3f   %s\n", (long long)tokens, l.heads, dim, s.name,
+                    1e3 * middle, 1e-9 * scores / middle, bound / middle, bound / best(s.seconds), more);
     }
     std::fflush(stdout);
 }
 
 } // namespace
 
-int roofline(int64_t tokens, int heads, int only, bool backward)
+int roofline(int64_t tokens, int heads, int only, bool backward, const code_source &from)
 {
     limits = bench_probe(threads);
     std::printf("%d thread%s: %.1f Gflop/s, %.2f Gexp/s, %.1f GB/s; bound = max(flops / peak + scores / exp, bytes / "
                 "bandwidth)\n",
                 threads, threads > 1 ? "s" : "", 1e-9 * limits.flops, 1e-9 * limits.exponentials, 1e-9 * limits.bytes);
-    std::printf("%6s %6s %5s  %-26s %9s %10s %9s %7s %10s\n", "tokens", "heads", "dim", "", "ms", "Gscores/s",
-                "of bound", "best", "times fp32");
-    std::vector<uint8_t> map = dense_codes(tokens);
+    std::vector<uint8_t> map = make_codes(from, tokens);
+    describe_codes(map, tokens);
+    std::printf("%6s %6s %5s  %-26s %9s %10s %9s %7s\n", "tokens", "heads", "dim", "", "ms", "Gscores/s", "of bound",
+                "best");
     for (int32_t dim : {8, 16, 32, 64, 128})
         if (!only || dim == only)
             one_dim(tokens, dim, heads, map, backward);

@@ -21,11 +21,13 @@ INLINE void query_gradient(const backward_tile *t, int query, int32_t from, cons
             const float *x = k + (int64_t)(half * HALF + key) * row;
             const __m512 x0 = _mm512_maskz_loadu_ps(elements, x);
             const __m512 x1 = both ? _mm512_loadu_ps(x + 16) : _mm512_maskz_loadu_ps(elements, x + HALF * row);
+            if (both)
+                multiply_add(sum, (const __m512[]){x0, x1}, s + key, HALF, BLOCK);
             UNROLL
-            for (int r = 0; r < BLOCK; r++) {
+            for (int r = 0; r < BLOCK && !both; r++) {
                 const float *one = s + r * HALF + key;
-                sum[r][0] = _mm512_fmadd_ps(x0, _mm512_set1_ps(one[0]), sum[r][0]);
-                sum[r][1] = _mm512_fmadd_ps(x1, _mm512_set1_ps(one[both ? 0 : TILE * HALF]), sum[r][1]);
+                sum[r][0] = multiply_add_one(sum[r][0], x0, one);
+                sum[r][1] = multiply_add_one(sum[r][1], x1, one + TILE * HALF);
             }
         }
     }
@@ -39,46 +41,56 @@ INLINE void query_gradient(const backward_tile *t, int query, int32_t from, cons
     }
 }
 
+/* `count` pairs of queries from `query` on, rows of 8. */
+INLINE void query_pairs(const backward_tile *t, float k[TILE][16], int query, const int count)
+{
+    const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    float pairs[BLOCK][TILE][2] __attribute__((aligned(64)));
+    __m512 sum[BLOCK][2];
+    UNROLL
+    for (int r = 0; r < count; r++) {
+        for (int at = 0; at < TILE; at += 16) {
+            const float *ds = t->ds + half_lane(at, TILE) + (query + 2 * r) * HALF;
+            const __m512 a = _mm512_loadu_ps(ds), b = _mm512_loadu_ps(ds + HALF);
+            _mm512_store_ps(pairs[r][at], _mm512_unpacklo_ps(a, b));
+            _mm512_store_ps(pairs[r][at + 8], _mm512_unpackhi_ps(a, b));
+        }
+        sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    }
+    for (int at = 0; at < TILE; at += 2) {
+        const __m512 x0 = _mm512_load_ps(k[at]), x1 = _mm512_load_ps(k[at + 1]);
+        UNROLL
+        for (int r = 0; r < count; r++) {
+            double two[2];
+            memcpy(two, pairs[r][at], sizeof two);
+            sum[r][0] = _mm512_fmadd_ps(x0, _mm512_castpd_ps(_mm512_set1_pd(two[0])), sum[r][0]);
+            sum[r][1] = _mm512_fmadd_ps(x1, _mm512_castpd_ps(_mm512_set1_pd(two[1])), sum[r][1]);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < count; r++) {
+        float *dq = t->dq + (query + 2 * r) * 8;
+        const __m512 two_rows = _mm512_permutexvar_ps(apart, _mm512_add_ps(sum[r][0], sum[r][1]));
+        _mm512_storeu_ps(dq, _mm512_add_ps(_mm512_loadu_ps(dq), two_rows));
+    }
+}
+
 /* Rows of 8: a vector holds two queries, their elements in turns, so that one 64-bit broadcast of dS serves both.
  *     sum  d0q0 d0q1 d1q0 d1q1 ... d7q1      dS  q0 q1 q0 q1 ...      k  d0 d0 d1 d1 ... d7 */
 static void query_gradients_of_8(const backward_tile *t)
 {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    float k[TILE][16], pairs[BLOCK / 2][TILE][2];
+    float k[TILE][16] __attribute__((aligned(64)));
     for (int at = 0; at < TILE; at++) { /* the order that unpacking leaves: 0 1 4 5 8 9 12 13, 2 3 6 7 10 11 14 15 */
         const int key = (at & ~15) + (at % 8 / 2 * 4) + (at % 16 / 8 * 2) + at % 2;
         const __m512 x = _mm512_castps256_ps512(_mm256_loadu_ps(t->k_rows + key * 8));
-        _mm512_storeu_ps(k[at], _mm512_permutexvar_ps(twice, x));
+        _mm512_store_ps(k[at], _mm512_permutexvar_ps(twice, x));
     }
-    for (int query = 0; query < t->query_blocks * BLOCK; query += BLOCK) {
-        __m512 sum[BLOCK / 2][2];
-        UNROLL
-        for (int r = 0; r < BLOCK / 2; r++) {
-            for (int at = 0; at < TILE; at += 16) {
-                const float *ds = t->ds + half_lane(at, TILE) + (query + 2 * r) * HALF;
-                const __m512 a = _mm512_loadu_ps(ds), b = _mm512_loadu_ps(ds + HALF);
-                _mm512_storeu_ps(pairs[r][at], _mm512_unpacklo_ps(a, b));
-                _mm512_storeu_ps(pairs[r][at + 8], _mm512_unpackhi_ps(a, b));
-            }
-            sum[r][0] = sum[r][1] = _mm512_setzero_ps();
-        }
-        for (int at = 0; at < TILE; at += 2) {
-            const __m512 x0 = _mm512_loadu_ps(k[at]), x1 = _mm512_loadu_ps(k[at + 1]);
-            UNROLL
-            for (int r = 0; r < BLOCK / 2; r++) {
-                double two[2];
-                memcpy(two, pairs[r][at], sizeof two);
-                sum[r][0] = _mm512_fmadd_ps(x0, _mm512_castpd_ps(_mm512_set1_pd(two[0])), sum[r][0]);
-                sum[r][1] = _mm512_fmadd_ps(x1, _mm512_castpd_ps(_mm512_set1_pd(two[1])), sum[r][1]);
-            }
-        }
-        UNROLL
-        for (int r = 0; r < BLOCK / 2; r++) {
-            float *dq = t->dq + (query + 2 * r) * 8;
-            const __m512 two_rows = _mm512_permutexvar_ps(apart, _mm512_add_ps(sum[r][0], sum[r][1]));
-            _mm512_storeu_ps(dq, _mm512_add_ps(_mm512_loadu_ps(dq), two_rows));
-        }
+    for (int query = 0; query < t->query_blocks * BLOCK; query += 2 * BLOCK) {
+        if (query + BLOCK < t->query_blocks * BLOCK)
+            query_pairs(t, k, query, BLOCK);
+        else
+            query_pairs(t, k, query, BLOCK / 2);
     }
 }
 

@@ -9,12 +9,8 @@
 void KERNEL(mg_attn_backward_tile)(const backward_tile *t);
 
 #if defined(__AVX512F__)
-#include "forward_v4.h"
-INLINE vec probability(vec x) { return (vec)power_of_two((__m512)x * LOG2_E); }
+#include "backward_tile_v4.h"
 #else
-INLINE vec probability(vec x) { return exponential(x); }
-#endif
-
 typedef struct strip {
     const backward_tile *t;
     lookup_table table;
@@ -119,7 +115,7 @@ INLINE void probabilities(vec s[ROWS][VECS], strip *p, const int kind)
     for (int r = 0; r < ROWS; r++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
-            s[r][v] = probability(s[r][v] - t->lse[p->query + r]);
+            s[r][v] = exponential(s[r][v] - t->lse[p->query + r]);
     }
 }
 
@@ -198,9 +194,6 @@ INLINE void set_keys(strip *p, int lane)
 
 /* --- dq --- */
 
-#if defined(__AVX512F__)
-#include "backward_query_v4.h"
-#else
 /* dq of 8 queries, LANES elements from `from` on */
 INLINE void query_gradient(const backward_tile *t, int query, int32_t from)
 {
@@ -228,7 +221,6 @@ INLINE void query_gradients(const backward_tile *t)
         for (int32_t from = 0; from < t->row; from += LANES)
             query_gradient(t, query, from);
 }
-#endif
 
 INLINE void tile(const backward_tile *t, const int kind, const int dropout)
 {
@@ -275,3 +267,4 @@ void KERNEL(mg_attn_backward_tile)(const backward_tile *t)
                                                                   [BIAS_TILE] = dropout_bias_tile}};
     kernels[t->keep != NULL][t->bias.kind](t);
 }
+#endif

@@ -4,8 +4,7 @@
  * Counted in instructions of the two pipes, of which a vector of 16 scores needs 2 dim + 10 at least:
  *     1  the bias, looked up, is what the products are added to. Codes of four keys lie in a word of each lane
  *        ([16][64][4] bytes), so that a load one byte further brings the next key's code to where vpermps reads it.
- *   dim  products with q: each element of k is broadcast by a load of its own and used twice, since a broadcast
- *        inside each multiply-add would need two loads a cycle for it alone
+ *   dim  products with q, by multiply_add of forward_v4.h
  *     8  exponential: y = s log2 e - m log2 e, f = y - floor y (vreduceps), degree 5, times 2^(floor y) (vscalefps).
  * Any y will do, so nothing is clamped and hidden scores, -inf, give 0 1  the sum dim  products with v, out in memory
  * The maximum is not looked for: its only use is to keep sums from overflowing, and sums are looked at once a block.
@@ -25,20 +24,12 @@ enum { AT_ONCE = 8 }; /* dims of out in registers */
 
 typedef struct strip {
     const forward_tile *t;
-    int lane; /* the first of the strip */
+    int lane;           /* the first of the strip */
     const float *ahead; /* the next tile's keys or values, which this strip has brought nearer */
     __m512 low, high;
 } strip;
 
 typedef __m512 block[ROWS][VECS];
-
-/* The broadcast of one element, which the compiler must not fold into its uses. */
-INLINE __m512 spread(const float *p)
-{
-    __m512 x = _mm512_set1_ps(*p);
-    __asm__("" : "+v"(x));
-    return x;
-}
 
 /* Of key + r; key is the first of a block. */
 INLINE __m512 bias_of(const strip *p, int64_t key, const int r, const int v, const int kind)
@@ -72,13 +63,7 @@ INLINE void scores(block s, const strip *p, int64_t key, const int kind, const i
             x[v] = _mm512_loadu_ps(q + d * TILE + v * LANES);
         if (d % 2 == 0)
             _mm_prefetch(p->ahead + key * dims + d * BLOCK, _MM_HINT_T1);
-        UNROLL
-        for (int r = 0; r < ROWS; r++) {
-            const __m512 y = spread(k + d * BLOCK + r);
-            UNROLL
-            for (int v = 0; v < VECS; v++)
-                s[r][v] = _mm512_fmadd_ps(x[v], y, s[r][v]);
-        }
+        multiply_add(s, x, k + d * BLOCK, 1, ROWS);
     }
 }
 
@@ -123,13 +108,7 @@ INLINE void add_dims(const parking parked, const strip *p, int64_t begin, int64_
             UNROLL
             for (int v = 0; v < VECS; v++)
                 x[v] = _mm512_load_ps(parked[key + r] + v * LANES);
-            UNROLL
-            for (int i = 0; i < dims; i++) {
-                const __m512 y = spread(values + i * BLOCK + r);
-                UNROLL
-                for (int v = 0; v < VECS; v++)
-                    sum[i][v] = _mm512_fmadd_ps(x[v], y, sum[i][v]);
-            }
+            multiply_add(sum, x, values + r, BLOCK, dims);
         }
     }
     UNROLL
@@ -242,29 +221,6 @@ INLINE int is_rare(const strip *p)
 
 /* --- what is not --- */
 
-/* Four vectors side by side: one after the other they would wait for each other's place in the scheduler. */
-INLINE void four_powers(__m512 s[2][VECS], const __m512 maximum[VECS])
-{
-    static const float c[6] = POWER_OF_TWO;
-    __m512 f[4], x[4];
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        s[i / VECS][i % VECS] = _mm512_fmsub_ps(s[i / VECS][i % VECS], _mm512_set1_ps(LOG2_E), maximum[i % VECS]);
-        f[i] = _mm512_reduce_ps(s[i / VECS][i % VECS], 1);
-        x[i] = _mm512_set1_ps(c[0]);
-    }
-    UNROLL
-    for (int n = 1; n < 6; n++) {
-        UNROLL
-        for (int i = 0; i < 4; i++)
-            x[i] = _mm512_fmadd_ps(x[i], f[i], _mm512_set1_ps(c[n]));
-        __asm__("" : "+v"(x[0]), "+v"(x[1]), "+v"(x[2]), "+v"(x[3]));
-    }
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        s[i / VECS][i % VECS] = _mm512_scalef_ps(x[i], s[i / VECS][i % VECS]);
-}
-
 /* 0: some sum is too large, and nothing was changed. */
 INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS], __m512 total[VECS], const int kind,
                         const int dropout, const int dim, parking parked)
@@ -272,9 +228,10 @@ INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS],
     block s;
     __m512 sum[VECS];
     scores(s, p, key, kind, dim);
+    const __m512 less[4] = {maximum[0], maximum[1], maximum[0], maximum[1]};
     UNROLL
     for (int r = 0; r < ROWS; r += 2)
-        four_powers(&s[r], maximum);
+        four_powers(&s[r], less);
     __mmask16 above = 0;
     UNROLL
     for (int v = 0; v < VECS; v++) {

@@ -1,80 +1,73 @@
 /* The table's gradient of a tile: dS summed by code, on every instruction set. Few codes are usual in a tile (distances
  * of neighbouring nodes), so each code that may occur is compared with all pairs, several codes in one pass over dS;
- * with many codes each pair adds to its code's sum instead. */
+ * with many codes each pair adds to its code's sum instead.
+ *
+ * A code costs AVX-512 a comparison and a masked addition a vector: one of the two pipes makes all masks, whether they
+ * are compared, shifted or loaded, so masks made before would save nothing. */
 #include "kernel.h"
 #include "lanes.h"
 
 void KERNEL(mg_attn_table_tile)(const table_tile *t);
 
-enum { TOGETHER = 4, MANY = 24 };
+enum { TOGETHER = LANES == 16 ? 8 : 4, MANY = 24 };
 
 INLINE double total(vec x)
 {
+#if defined(__AVX512F__)
+    const __m512 upper = _mm512_shuffle_f32x4((__m512)x, (__m512)x, 0x4e);
+    return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)),
+                                              _mm512_cvtps_pd(_mm512_castps512_ps256(upper))));
+#else
     double sum = 0;
     for (int i = 0; i < LANES; i++)
         sum += x[i];
     return sum;
+#endif
 }
 
-#if defined(__AVX512BW__)
-/* 64 codes are compared at once. `last`: every pair that has none of the other codes has the last one, or a dS of 0. */
-INLINE void add_some(const table_tile *t, const int32_t *codes, int wanted, const int count, const int last)
+/* Sums of `count` codes, two chains of additions each; `only`: every pair has the one code. */
+INLINE void add_some(const table_tile *t, const int32_t *codes, const int count, const int only)
 {
-    __m512 sum[TOGETHER][2] = {{{0}}};
-    for (int row = 0; row < t->rows; row++) {
-        const __m512i c = _mm512_loadu_si512(t->codes + row * TILE);
-        uint64_t found[TOGETHER], rest = ~UINT64_C(0);
-        UNROLL
-        for (int i = 0; i < count - last; i++) {
-            found[i] = _cvtmask64_u64(_mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8((char)codes[i])));
-            rest &= ~found[i];
-        }
-        if (last)
-            found[count - 1] = rest;
-        UNROLL
-        for (int v = 0; v < TILE / LANES; v++) {
-            const __m512 y = _mm512_loadu_ps(t->ds + half_lane(v * LANES, TILE) + row * HALF);
+    vec sum[TOGETHER][VECS];
+    memset(sum, 0, sizeof sum);
+    for (int at = 0; at < TILE; at += STRIP) {
+        const float *ds = t->ds + half_lane(at, TILE);
+        const uint8_t *c = t->codes + at;
+        for (int row = 0; row < t->rows; row++, ds += HALF, c += TILE) {
             UNROLL
-            for (int i = 0; i < count; i++)
-                sum[i][v % 2] =
-                    count == 1 && last
-                        ? _mm512_add_ps(sum[i][v % 2], y)
-                        : _mm512_mask_add_ps(sum[i][v % 2], (__mmask16)(found[i] >> v * LANES), sum[i][v % 2], y);
+            for (int v = 0; v < VECS; v++) {
+                const vec y = load(ds + v * LANES);
+                const ivec of = only ? (ivec){0} : load_codes(c + v * LANES);
+                UNROLL
+                for (int i = 0; i < count; i++)
+                    sum[i][v] = only ? sum[i][v] + y : add_where(sum[i][v], of, codes[i], y);
+            }
         }
-    }
-    for (int i = 0; i < wanted; i++)
-        t->sums[codes[i]] += total((vec)sum[i][0]) + total((vec)sum[i][1]);
-}
-
-static void add_codes(const table_tile *t, const int32_t codes[TOGETHER], int count, int last)
-{
-    if (!last)
-        add_some(t, codes, count, TOGETHER, 0);
-    else if (count == 1)
-        add_some(t, codes, count, 1, 1);
-    else if (count == 2)
-        add_some(t, codes, count, 2, 1);
-    else if (count == 3)
-        add_some(t, codes, count, 3, 1);
-    else
-        add_some(t, codes, count, 4, 1);
-}
-#else
-static void add_codes(const table_tile *t, const int32_t codes[TOGETHER], int count, int last)
-{
-    vec sum[TOGETHER] = {{0}};
-    (void)last;
-    for (int at = 0; at < t->rows * TILE; at += LANES) {
-        vec y = load(t->ds + half_lane(at % TILE, TILE) + at / TILE * HALF);
-        ivec c = load_codes(t->codes + at);
-        UNROLL
-        for (int i = 0; i < TOGETHER; i++)
-            sum[i] = add_where(sum[i], c, codes[i], y);
     }
     for (int i = 0; i < count; i++)
-        t->sums[codes[i]] += total(sum[i]);
+        t->sums[codes[i]] += total(sum[i][0] + sum[i][1]);
 }
+
+#define DEFINE(name, count, only)                                                                                      \
+    static void name(const table_tile *t, const int32_t *codes) { add_some(t, codes, count, only); }
+DEFINE(add_only, 1, 1)
+DEFINE(add_1, 1, 0)
+DEFINE(add_2, 2, 0)
+DEFINE(add_3, 3, 0)
+DEFINE(add_4, 4, 0)
+#if defined(__AVX512F__)
+DEFINE(add_5, 5, 0)
+DEFINE(add_6, 6, 0)
+DEFINE(add_7, 7, 0)
+DEFINE(add_8, 8, 0)
 #endif
+
+static void (*const adders[TOGETHER + 1])(const table_tile *, const int32_t *) = {
+    add_only, add_1, add_2, add_3, add_4,
+#if defined(__AVX512F__)
+    add_5,    add_6, add_7, add_8,
+#endif
+};
 
 static void add_pairs(const table_tile *t)
 {
@@ -89,20 +82,21 @@ static void add_pairs(const table_tile *t)
 
 void KERNEL(mg_attn_table_tile)(const table_tile *t)
 {
-    int32_t codes[TOGETHER];
+    int32_t codes[64];
     int count = 0;
     if (t->present >> 63 || __builtin_popcountll(t->present) > MANY) {
         add_pairs(t);
         return;
     }
-    const int few = __builtin_popcountll(t->present) <= TOGETHER;
-    for (uint64_t left = t->present; left; left &= left - 1) {
+    for (uint64_t left = t->present; left; left &= left - 1)
         codes[count++] = __builtin_ctzll(left);
-        if (count == TOGETHER || !(left & (left - 1))) {
-            for (int i = count; i < TOGETHER; i++)
-                codes[i] = -1;
-            add_codes(t, codes, count, few);
-            count = 0;
-        }
+    if (count == 1) {
+        add_only(t, codes);
+        return;
+    }
+    for (int done = 0, passes = (count + TOGETHER - 1) / TOGETHER; passes; passes--) {
+        const int now = (count - done + passes - 1) / passes;
+        adders[now](t, codes + done);
+        done += now;
     }
 }

@@ -1,0 +1,257 @@
+/* The backward kernel of a tile for AVX-512 with two 512-bit pipes, part of backward_tile.c. A strip is 32 keys (two
+ * vectors) x all queries of the tile; a block is a strip's 8 queries, whose 16 vectors stay in registers:
+ *
+ *     S, dP    blocks, over the dims; P and dS are parked in the first cache (8 KB each)
+ *     dv, dk   8 dims in registers over all queries, P and dS read
+ *     dq       8 queries x 32 elements in registers over the keys, dS broadcast
+ *
+ * Each product is 16 multiply-adds to 2 loads of vectors and 8 elements broadcast. An element that is broadcast inside
+ * its two multiply-adds takes two loads and no instruction of its own: with six of eight so, two loads a cycle suffice
+ * and the front end, which a neighbour on the same core takes half of, has 20 instructions instead of 26.
+ *
+ * A vector of 16 scores costs the pipes 5 dim + 11: 2 for the bias, 8 for the exponential, 1 for P * (dP - delta). */
+#ifndef MG_ATTN_BACKWARD_TILE_V4_H
+#define MG_ATTN_BACKWARD_TILE_V4_H
+#include "forward_v4.h"
+
+typedef struct strip {
+    const backward_tile *t;
+    __m512 low, high;
+    int lane;         /* the first key */
+    const float *lse; /* [64] times log2 e; where one is huge, 0, and `exact` is set */
+    int exact;
+    int products; /* how many were made: each fetches its part of what the next tile needs */
+    const float *k, *v;
+    float *dk, *dv, *ds;
+} strip;
+
+typedef __m512 block[ROWS][VECS];
+typedef float parking[TILE][STRIP];
+
+INLINE __m512 bias_of(const strip *p, int query, int v, const int kind)
+{
+    const tile_bias *bias = &p->t->bias;
+    const int at = query * TILE + p->lane + v * LANES;
+    if (kind == BIAS_CONSTANT)
+        return _mm512_set1_ps(bias->constant);
+    if (kind == BIAS_TILE)
+        return _mm512_loadu_ps(bias->tile + at);
+    const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(bias->codes + at)));
+    return kind == BIAS_LOOKUP16 ? _mm512_permutexvar_ps(codes, p->low)
+                                 : _mm512_permutex2var_ps(p->low, codes, p->high);
+}
+
+/* Where product n of a tile fetches from: each of the arrays ahead, 4 lines an element, lasts for some products. */
+INLINE const char *fetch_from(strip *p, int32_t dim)
+{
+    enum { PRODUCTS = 2 * PAIRS / (ROWS * STRIP), EACH = PRODUCTS / AHEAD };
+    const backward_tile *t = p->t;
+    const int n = p->products++, array = n / EACH % AHEAD;
+    if (t->codes_ahead)
+        for (int row = 0; row < TILE / PRODUCTS; row++)
+            __builtin_prefetch(t->codes_ahead + (n * TILE / PRODUCTS % TILE + row) * t->codes_stride);
+    return t->ahead[array] ? (const char *)t->ahead[array] + (int64_t)(n % EACH) * dim * (4 * 64 / EACH)
+                           : (const char *)t->ds;
+}
+
+/* s[r][v] += sum over d of lanes[d][v] * broadcast[d][r] */
+INLINE void product(block s, const float *lanes, const float *broadcast, int32_t dim, const char *ahead)
+{
+    for (int32_t d = 0; d < dim; d++) {
+        const __m512 x[VECS] = {_mm512_loadu_ps(lanes + d * HALF), _mm512_loadu_ps(lanes + d * HALF + LANES)};
+        __builtin_prefetch(ahead + d * 64, 0, 2);
+        multiply_add(s, x, broadcast + d * BLOCK, 1, ROWS);
+    }
+}
+
+/* P of 8 queries. */
+INLINE void probabilities(parking parked, strip *p, int query, const int kind, const int dropout, const int dim)
+{
+    const backward_tile *t = p->t;
+    const int32_t dims = dim ? dim : t->dim;
+    block s;
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            s[r][v] = bias_of(p, query + r, v, kind);
+    }
+    product(s, p->k, t->q + (int64_t)query * dims, dims, fetch_from(p, dims));
+    if (__builtin_expect(p->exact, 0)) {
+        UNROLL
+        for (int r = 0; r < ROWS; r++) {
+            UNROLL
+            for (int v = 0; v < VECS; v++)
+                s[r][v] = _mm512_sub_ps(s[r][v], _mm512_set1_ps(t->lse[query + r]));
+        }
+    }
+    UNROLL
+    for (int r = 0; r < ROWS; r += 2) {
+        const __m512 a = _mm512_set1_ps(p->lse[query + r]), b = _mm512_set1_ps(p->lse[query + r + 1]);
+        const __m512 lse[4] = {a, a, b, b};
+        four_powers(&s[r], lse);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            const int at = r + i / VECS, v = i % VECS;
+            if (dropout && !t->need_ds)
+                s[at][v] =
+                    _mm512_mul_ps(s[at][v], _mm512_loadu_ps(t->keep + (query + at) * TILE + p->lane + v * LANES));
+            _mm512_store_ps(parked[query + at] + v * LANES, s[at][v]);
+        }
+    }
+}
+
+/* dS of 8 queries from P, which dropout then changes to what goes into out. */
+INLINE void score_gradients(parking parked, strip *p, int query, const int dropout, const int dim)
+{
+    const backward_tile *t = p->t;
+    const int32_t dims = dim ? dim : t->value_dim;
+    block s;
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        const __m512 minus = dropout ? _mm512_setzero_ps() : _mm512_set1_ps(-t->delta[query + r]);
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            s[r][v] = minus;
+    }
+    product(s, p->v, t->dout + (int64_t)query * dims, dims, fetch_from(p, dims));
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++) {
+            float *at = parked[query + r] + v * LANES;
+            if (dropout) {
+                const __m512 keep = _mm512_loadu_ps(t->keep + (query + r) * TILE + p->lane + v * LANES);
+                s[r][v] = _mm512_fmsub_ps(s[r][v], keep, _mm512_set1_ps(t->delta[query + r]));
+                s[r][v] = _mm512_mul_ps(s[r][v], _mm512_load_ps(at));
+                _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), keep));
+            } else
+                s[r][v] = _mm512_mul_ps(s[r][v], _mm512_load_ps(at));
+            _mm512_storeu_ps(p->ds + (query + r) * HALF + v * LANES, s[r][v]);
+        }
+    }
+}
+
+enum { AT_ONCE = 8 };
+
+/* lanes[d][v] += sum over queries of broadcast[d][query] * rows[query][v], for `dims` d */
+INLINE void accumulate_some(float *lanes, const float *rows, const float *broadcast, int queries, int32_t dim,
+                            const int dims)
+{
+    block sum;
+    UNROLL
+    for (int d = 0; d < dims; d++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            sum[d][v] = _mm512_loadu_ps(lanes + d * HALF + v * LANES);
+    }
+    for (int query = 0; query < queries; query += BLOCK, broadcast += (int64_t)dim * BLOCK) {
+        UNROLL
+        for (int r = 0; r < BLOCK; r++) {
+            const float *row = rows + (query + r) * STRIP;
+            const __m512 x[VECS] = {_mm512_loadu_ps(row), _mm512_loadu_ps(row + LANES)};
+            multiply_add(sum, x, broadcast + r, BLOCK, dims);
+        }
+    }
+    UNROLL
+    for (int d = 0; d < dims; d++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            _mm512_storeu_ps(lanes + d * HALF + v * LANES, sum[d][v]);
+    }
+}
+
+INLINE void accumulate(float *lanes, const float *rows, const float *broadcast, int queries, int32_t dim)
+{
+    int32_t d = 0;
+    for (; d + AT_ONCE <= dim; d += AT_ONCE)
+        accumulate_some(lanes + d * HALF, rows, broadcast + d * BLOCK, queries, dim, AT_ONCE);
+    for (; d < dim; d++)
+        accumulate_some(lanes + d * HALF, rows, broadcast + d * BLOCK, queries, dim, 1);
+}
+
+INLINE void set_keys(strip *p, int lane)
+{
+    const backward_tile *t = p->t;
+    const int64_t of_k = half_lane(lane, t->dim), of_v = half_lane(lane, t->value_dim);
+    p->lane = lane;
+    p->k = t->k + of_k;
+    p->v = t->v + of_v;
+    p->dk = t->dk ? t->dk + of_k : NULL;
+    p->dv = t->dv ? t->dv + of_v : NULL;
+    p->ds = t->ds + half_lane(lane, TILE);
+}
+
+#include "backward_query_v4.h"
+
+/* lse times log2 e; where that would lose more than scores are rounded by, lse is taken off first. */
+static int scale_lse(float scaled[TILE], const float *lse)
+{
+    __mmask16 huge = 0;
+    for (int i = 0; i < TILE; i += LANES) {
+        const __m512 x = _mm512_loadu_ps(lse + i), size = _mm512_abs_ps(x);
+        huge |= _mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p15f), _CMP_GT_OQ) &
+                _mm512_cmp_ps_mask(size, _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
+        _mm512_store_ps(scaled + i, _mm512_mul_ps(x, _mm512_set1_ps(LOG2_E)));
+    }
+    if (huge)
+        memset(scaled, 0, TILE * sizeof *scaled);
+    return huge != 0;
+}
+
+INLINE void tile(const backward_tile *t, const int kind, const int dropout, const int dim)
+{
+    parking parked __attribute__((aligned(64)));
+    float lse[TILE] __attribute__((aligned(64)));
+    strip p = {.t = t, .lse = lse, .exact = scale_lse(lse, t->lse)};
+    const int queries = t->query_blocks * BLOCK;
+    const int32_t dims = dim ? dim : t->dim, value_dims = dim ? dim : t->value_dim;
+    if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32) {
+        p.low = _mm512_loadu_ps(t->bias.table);
+        p.high = kind == BIAS_LOOKUP32 ? _mm512_loadu_ps(t->bias.table + 16) : p.low;
+    }
+    for (int lane = 0; lane < TILE; lane += STRIP) {
+        set_keys(&p, lane);
+        for (int query = 0; query < queries; query += ROWS)
+            probabilities(parked, &p, query, kind, dropout, dim);
+        for (int query = 0; query < queries && t->need_ds; query += ROWS)
+            score_gradients(parked, &p, query, dropout, dim);
+        if (t->dv)
+            accumulate(p.dv, *parked, t->dout, queries, value_dims);
+        if (t->dk)
+            accumulate(p.dk, p.ds, t->q, queries, dims);
+    }
+    if (t->dq)
+        query_gradients(t);
+}
+
+#define NOINLINE __attribute__((noinline)) static
+#define DEFINE(name, kind, dropout)                                                                                    \
+    NOINLINE void name(const backward_tile *t) { tile(t, kind, dropout, 0); }
+/* Where the number of dims is known, the loops over it are unrolled: this pays where they are short. */
+#define DEFINE_DIMS(name, kind)                                                                                        \
+    DEFINE(name, kind, 0)                                                                                              \
+    NOINLINE void name##_8(const backward_tile *t) { tile(t, kind, 0, 8); }                                            \
+    NOINLINE void name##_16(const backward_tile *t) { tile(t, kind, 0, 16); }
+DEFINE_DIMS(constant_tile, BIAS_CONSTANT)
+DEFINE_DIMS(lookup16_tile, BIAS_LOOKUP16)
+DEFINE(lookup32_tile, BIAS_LOOKUP32, 0)
+DEFINE(bias_tile, BIAS_TILE, 0)
+DEFINE(dropout_constant_tile, BIAS_CONSTANT, 1)
+DEFINE(dropout_lookup16_tile, BIAS_LOOKUP16, 1)
+DEFINE(dropout_lookup32_tile, BIAS_LOOKUP32, 1)
+DEFINE(dropout_bias_tile, BIAS_TILE, 1)
+
+void mg_attn_backward_tile_v4(const backward_tile *t)
+{
+    static void (*const kernels[4][4])(const backward_tile *) = {
+        [BIAS_CONSTANT] = {constant_tile, constant_tile_8, constant_tile_16, dropout_constant_tile},
+        [BIAS_LOOKUP16] = {lookup16_tile, lookup16_tile_8, lookup16_tile_16, dropout_lookup16_tile},
+        [BIAS_LOOKUP32] = {lookup32_tile, lookup32_tile, lookup32_tile, dropout_lookup32_tile},
+        [BIAS_TILE] = {bias_tile, bias_tile, bias_tile, dropout_bias_tile}};
+    const int square = t->dim == t->value_dim;
+    const int which = t->keep ? 3 : square && t->dim == 8 ? 1 : square && t->dim == 16 ? 2 : 0;
+    kernels[t->bias.kind][which](t);
+}
+
+#endif
