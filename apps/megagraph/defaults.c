@@ -256,6 +256,20 @@ static void resolve_training(mg_config *config, const mg_dataset *data)
     integer(&config->train.patience, graphs ? 30 : 50);
 }
 
+static int check_consistency(const mg_config *config, const mg_dataset *data)
+{
+    double weight = config->train.consistency;
+    if (weight > 0 && (data->level != MG_DATASET_NODE || config->task != MG_TASK_CLASSIFICATION))
+        return fail(-EINVAL, "train.consistency is %g, which is for classes of nodes; %s has %s of %s", weight,
+                    data->name, config->task == MG_TASK_CLASSIFICATION ? "classes" : "other labels",
+                    data->level == MG_DATASET_NODE ? "nodes" : "graphs");
+    if (weight > 0 && config->train.average == 0)
+        return fail(-EINVAL,
+                    "train.consistency is %g, but train.average is 0: there are no averaged weights to agree with",
+                    weight);
+    return 0;
+}
+
 int mg_defaults_resolve(mg_config *config, const mg_dataset *data)
 {
     int status = 0;
@@ -270,5 +284,7 @@ int mg_defaults_resolve(mg_config *config, const mg_dataset *data)
     resolve_sizes(config, data);
     resolve_training(config, data);
     status = check_inputs(config, data);
+    if (!status)
+        status = check_consistency(config, data);
     return status ? status : mg_baseline_resolve(config, data);
 }

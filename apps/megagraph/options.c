@@ -20,6 +20,10 @@
     {                                                                                                                  \
         key, MG_OPTION_REAL, AT(field), "auto", least, most, NULL, help, 1, 0, 0                                       \
     }
+#define REAL(key, field, standard, least, most, help)                                                                  \
+    {                                                                                                                  \
+        key, MG_OPTION_REAL, AT(field), standard, least, most, NULL, help, 0, 0, 0                                     \
+    }
 #define BYTES(key, field, standard, help)                                                                              \
     {                                                                                                                  \
         key, MG_OPTION_BYTES, AT(field), standard, 0, 9e18, NULL, help, 0, 0, 0                                        \
@@ -86,6 +90,9 @@ static const mg_option options[] = {
     AUTO_REAL("model.dropout", model.dropout, 0, 0.99, "of hidden values"),
     AUTO_REAL("model.attention_dropout", model.attention_dropout, 0, 0.99, "of attention probabilities"),
     AUTO_REAL("model.input_dropout", model.input_dropout, 0, 0.99, "of input features"),
+    REAL("model.gain", model.gain, "0", 0, 1,
+         "start of a learned gain of each column of what attention, local and feed-forward parts give; 0: no gains"),
+    CHOICE("model.norms", model.norms, "all", "all|head", "head: one norm before the outputs, none in the blocks"),
     CHOICE("model.local", model.local, "auto", "auto|none|gcn|gine|gatedgcn", "message passing of gps"),
     SWITCH("model.virtual_token", model.virtual_token, "auto", "auto|off|on",
            "a token that sees all of its graph (graph tasks)"),
@@ -121,6 +128,9 @@ static const mg_option options[] = {
     AUTO_REAL("train.average", train.average, 0, 0.999999,
               "what is validated and used is a running average of the weights, of which a step keeps this share; 0: the "
               "weights themselves"),
+    REAL("train.consistency", train.consistency, "0", 0, 1e6,
+         "nodes without a training label learn, with this weight, the classes that the averaged weights (train.average) "
+         "say without dropout; 0: off"),
     AUTO_INTEGER("train.patience", train.patience, 0, 1e12,
                  "stop after this many epochs without a better validation; 0: never"),
     INTEGER("train.accumulate", train.accumulate, "1", 1, 1e9,

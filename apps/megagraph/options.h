@@ -23,6 +23,7 @@ typedef enum mg_switch { MG_SWITCH_AUTO, MG_SWITCH_OFF, MG_SWITCH_ON } mg_switch
 typedef enum mg_normalise { MG_NORMALISE_NONE, MG_NORMALISE_ROWS } mg_normalise;
 typedef enum mg_local { MG_LOCAL_AUTO, MG_LOCAL_NONE, MG_LOCAL_GCN, MG_LOCAL_GINE, MG_LOCAL_GATEDGCN } mg_local;
 typedef enum mg_readout { MG_READOUT_AUTO, MG_READOUT_MEAN, MG_READOUT_SUM, MG_READOUT_VIRTUAL } mg_readout;
+typedef enum mg_norms { MG_NORMS_ALL, MG_NORMS_HEAD } mg_norms;
 typedef enum mg_bias { MG_BIAS_AUTO, MG_BIAS_DENSE, MG_BIAS_NEAR, MG_BIAS_TILES, MG_BIAS_STREAM } mg_bias;
 typedef enum mg_far { MG_FAR_AUTO, MG_FAR_BIAS, MG_FAR_MASK } mg_far;
 typedef enum mg_schedule { MG_SCHEDULE_AUTO, MG_SCHEDULE_CONSTANT, MG_SCHEDULE_LINEAR, MG_SCHEDULE_COSINE } mg_schedule;
@@ -59,9 +60,9 @@ typedef struct mg_config {
         int64_t folds;
     } data;
     struct {
-        int32_t kind, local, virtual_token, readout;
+        int32_t kind, local, virtual_token, readout, norms;
         int64_t layers, hidden, heads, ffn;
-        double dropout, attention_dropout, input_dropout;
+        double dropout, attention_dropout, input_dropout, gain;
         struct {
             int64_t degree, distance, edge_path, hops, laplacian, random_walk;
         } encodings;
@@ -71,7 +72,7 @@ typedef struct mg_config {
     } attention;
     struct {
         int64_t epochs, warmup, patience, accumulate, batch_graphs, clusters, evaluate, checkpoint_seconds;
-        double lr, weight_decay, l2, clip, average;
+        double lr, weight_decay, l2, clip, average, consistency;
         int32_t schedule, class_weights;
     } train;
     struct {

@@ -31,7 +31,9 @@ mg_model_desc mg_prepare_model(const mg_config *config, int64_t inputs, int64_t 
                            .degree = (int32_t)config->model.encodings.degree,
                            .laplacian = (int32_t)config->model.encodings.laplacian,
                            .random_walk = (int32_t)config->model.encodings.random_walk,
-                           .virtual_token = has_virtual};
+                           .virtual_token = has_virtual,
+                           .gain = (float)config->model.gain,
+                           .norms = (mg_model_norms)config->model.norms};
 }
 
 /* --- one unit --- */

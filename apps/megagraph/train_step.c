@@ -9,16 +9,18 @@
 
 typedef struct weigher {
     const mg_problem *problem;
-    double weight;
+    double weight, others;
 } weigher;
 
-/* What a training item adds to the weight of a loss: as mg_model_loss_sum counts it. */
+/* What a training item adds to the weight of a loss, as mg_model_loss_sum counts it; other items are counted. */
 static void weigh_item(void *context, int64_t item)
 {
     weigher *w = context;
     const mg_problem *problem = w->problem;
-    if (item < 0 || problem->split[item] != MG_DATASET_TRAIN)
+    if (item < 0 || problem->split[item] != MG_DATASET_TRAIN) {
+        w->others += item >= 0;
         return;
+    }
     if (problem->labels) {
         w->weight += problem->class_weights ? (double)problem->class_weights[problem->labels[item]] : 1;
         return;
@@ -61,8 +63,10 @@ static int fit_doutputs(trainer *t, int64_t count)
     if (t->doutputs && count <= t->doutputs_room)
         return 0;
     release(t->doutputs);
-    t->doutputs = allocate(count, sizeof(float));
+    int parts = t->config->train.consistency > 0 ? 2 : 1;
+    t->doutputs = allocate(count, (size_t)parts * sizeof(float));
     t->doutputs_room = t->doutputs ? count : 0;
+    t->taught = t->doutputs && parts == 2 ? t->doutputs + count : NULL;
     return t->doutputs ? 0 : -ENOMEM;
 }
 
@@ -89,6 +93,8 @@ static int learn_unit(trainer *t, const mg_unit *unit, double scale, double *los
         status = mg_runner_fit(&t->runner, unit, problem->outputs);
     if (!status)
         status = fit_doutputs(t, unit->rows * problem->outputs);
+    if (!status && t->config->train.consistency > 0)
+        status = mg_trainer_teach(t, unit);
     mg_model_times before = status ? (mg_model_times){0} : mg_model_pass_times(t->runner.pass);
     if (!status)
         status = relay(mg_model_forward(t->model, t->parameters, t->runner.pass, &unit->view, &step, t->runner.outputs),
@@ -100,6 +106,8 @@ static int learn_unit(trainer *t, const mg_unit *unit, double scale, double *los
             relay(mg_model_loss_sum(&sum, &weight, t->doutputs, t->model, problem->loss, t->runner.outputs, truth.rows,
                                     truth.count, truth.labels, truth.targets, problem->class_weights, scale),
                   mg_model_last_error());
+    if (!status && t->config->train.consistency > 0)
+        mg_trainer_agree(t, unit);
     if (!status)
         status = relay(
             mg_model_backward(t->model, t->parameters, t->gradients, t->runner.pass, &unit->view, &step, t->doutputs),
@@ -186,10 +194,11 @@ int mg_trainer_weigh(double *weight, int *stop, trainer *t, const mg_epoch *epoc
     weigher w = {.problem = t->problem};
     for (int64_t k = begin; k < end; k++)
         mg_epoch_items(epoch, k, weigh_item, &w);
-    double both[2] = {w.weight, mg_progress_stop_wanted() != 0};
-    int status = mg_ranks_sum(t->comm, both, 2, MG_COMM_FP64);
-    *weight = both[0];
-    *stop = both[1] > 0;
+    double sums[3] = {w.weight, mg_progress_stop_wanted() != 0, w.others};
+    int status = mg_ranks_sum(t->comm, sums, 3, MG_COMM_FP64);
+    *weight = sums[0];
+    *stop = sums[1] > 0;
+    t->untrained = sums[2];
     return status;
 }
 

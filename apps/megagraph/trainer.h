@@ -1,5 +1,6 @@
 /* trainer.h: what the files of a training share: train.c the whole, train_state.c what is made, saved and loaded,
- * train_step.c one step, train_epoch.c an epoch and its validation.
+ * train_step.c one step, train_consistency.c what nodes without a label add to it, train_epoch.c an epoch and its
+ * validation.
  *
  * Every rank has all parameters and moments, the same bits: gradients are summed over ranks before the step. Rank 0
  * alone has the log, the outputs of all items, and writes checkpoints. */
@@ -29,8 +30,9 @@ typedef struct trainer {
     mg_log *log;                            /* rank 0 */
     int64_t *graphs, graph_count;           /* packs: graphs that hold a training item; NULL: all */
     int64_t *eval_graphs, eval_graph_count; /* likewise validation */
-    float *doutputs;                        /* [rows][outputs], of the runner's room */
+    float *doutputs, *taught;               /* [rows][outputs] each, one block; taught: what the averaged weights say */
     int64_t doutputs_room;
+    double untrained; /* items of the step, over all ranks, that are no training items */
     float *item_outputs; /* [items][outputs]; rank 0 */
     int64_t *rows;       /* [items] scratch: rows that count */
     double *step_seconds;
@@ -57,6 +59,13 @@ int mg_trainer_is_finished(const trainer *t); /* all epochs are done, or patienc
 int mg_trainer_weigh(double *weight, int *stop, trainer *t, const mg_epoch *epoch, int64_t begin, int64_t end);
 /* Those units: one step. */
 int mg_trainer_step(trainer *t, const mg_epoch *epoch, int64_t begin, int64_t end, double weight);
+
+/* --- train_consistency.c --- */
+
+/* Before a unit's forward: t->taught = outputs of the averaged weights, without dropout. */
+int mg_trainer_teach(trainer *t, const mg_unit *unit);
+/* After its loss: adds to t->doutputs what moves the rows that are no training items towards it. */
+void mg_trainer_agree(trainer *t, const mg_unit *unit);
 
 /* --- train_epoch.c --- */
 

@@ -18,8 +18,7 @@ static float *normal_rows(const run *r, scratch *s, int64_t layer, int64_t begin
     const block_places *at = &r->model->blocks[layer];
     int64_t hidden = r->model->desc.hidden;
     float *normal = r->pass->normal ? r->pass->normal + begin * hidden : s->hidden[0];
-    r->model->rows->norm(normal, r->pass->blocks[layer].x + begin * hidden, r->parameters + at->norm1_weight,
-                         r->parameters + at->norm1_bias, rows, hidden);
+    mg_model_norm(r, normal, r->pass->blocks[layer].x + begin * hidden, rows, at->norm1_weight, at->norm1_bias);
     return normal;
 }
 
@@ -66,7 +65,7 @@ static void project_chunk_backward(const run *r, scratch *s, int64_t layer, cons
     float *normal = s->hidden[0], *dnormal = s->hidden[1];
     if (desc->heads) {
         const float *dqkv = r->pass->dqkv + begin * 3 * hidden;
-        r->model->rows->norm(normal, x, r->parameters + at->norm1_weight, r->parameters + at->norm1_bias, rows, hidden);
+        mg_model_norm(r, normal, x, rows, at->norm1_weight, at->norm1_bias);
         mg_model_linear_weight(r, s, to, dqkv, normal, rows, at->qkv_weight, at->qkv_bias, hidden, 3 * hidden);
         mg_model_linear_input(r, s, dnormal, dqkv, rows, at->qkv_weight, hidden, 3 * hidden);
     } else {
@@ -74,9 +73,7 @@ static void project_chunk_backward(const run *r, scratch *s, int64_t layer, cons
     }
     if (r->pass->dnormal)
         r->model->rows->add(dnormal, r->pass->dnormal + begin * hidden, rows * hidden);
-    r->model->rows->norm_backward(r->pass->dx + begin * hidden, sum_of(to, at->norm1_weight),
-                                  sum_of(to, at->norm1_bias), dnormal, x, r->parameters + at->norm1_weight, rows,
-                                  hidden);
+    mg_model_norm_backward(r, to, r->pass->dx + begin * hidden, dnormal, x, rows, at->norm1_weight, at->norm1_bias);
 }
 
 /* --- rest --- */
@@ -93,11 +90,15 @@ static const float *middle_rows(const run *r, scratch *s, int64_t layer, int64_t
     if (r->model->desc.heads) {
         mg_model_linear(r, s, part, kept->attended + begin * hidden, rows, at->out_weight, at->out_bias, hidden,
                         hidden);
+        mg_model_gain(r, part, rows, at->attention_gain);
         mg_model_drop(r, part, ids, rows, 0, hidden, layer, SITE_ATTENTION);
         r->model->rows->add(middle, part, rows * hidden);
     }
     if (r->pass->local_out) {
         part = r->pass->local_out + begin * hidden;
+        if (kept->branch)
+            memcpy(kept->branch + begin * hidden, part, bytes_of(r, rows));
+        mg_model_gain(r, part, rows, at->local_gain);
         mg_model_drop(r, part, ids, rows, 0, hidden, layer, SITE_LOCAL);
         r->model->rows->add(middle, part, rows * hidden);
     }
@@ -114,6 +115,7 @@ static void rest_chunk(const run *r, scratch *s, int64_t layer, const sums *to, 
     if (!r->model->desc.ffn)
         return;
     mg_model_ffn_rows(r, s, layer, part, middle, begin, rows);
+    mg_model_gain(r, part, rows, r->model->blocks[layer].ffn_gain);
     mg_model_drop(r, part, ids_at(r, begin), rows, 0, hidden, layer, SITE_AFTER);
     r->model->rows->add(next, part, rows * hidden);
 }
@@ -129,11 +131,18 @@ static void rest_chunk_backward(const run *r, scratch *s, int64_t layer, const s
         const float *middle = kept->middle ? kept->middle + begin * hidden : middle_rows(r, s, layer, begin, rows);
         memcpy(dpart, dx, bytes_of(r, rows));
         mg_model_drop(r, dpart, ids, rows, 0, hidden, layer, SITE_AFTER);
+        if (at->ffn_gain >= 0)
+            mg_model_ffn_rows(r, s, layer, s->hidden[3], middle, begin, rows);
+        mg_model_gain_backward(r, to, dpart, s->hidden[3], rows, at->ffn_gain);
         mg_model_ffn_rows_backward(r, s, layer, to, dx, dpart, middle, begin, rows);
     }
     if (r->model->desc.heads) {
         memcpy(dpart, dx, bytes_of(r, rows));
         mg_model_drop(r, dpart, ids, rows, 0, hidden, layer, SITE_ATTENTION);
+        if (at->attention_gain >= 0)
+            mg_model_linear(r, s, s->hidden[0], kept->attended + begin * hidden, rows, at->out_weight, at->out_bias,
+                            hidden, hidden);
+        mg_model_gain_backward(r, to, dpart, s->hidden[0], rows, at->attention_gain);
         mg_model_linear_weight(r, s, to, dpart, kept->attended + begin * hidden, rows, at->out_weight, at->out_bias,
                                hidden, hidden);
         mg_model_linear_input(r, s, r->pass->dattended + begin * hidden, dpart, rows, at->out_weight, hidden, hidden);
@@ -142,6 +151,8 @@ static void rest_chunk_backward(const run *r, scratch *s, int64_t layer, const s
         float *dlocal = r->pass->local_out + begin * hidden;
         memcpy(dlocal, dx, bytes_of(r, rows));
         mg_model_drop(r, dlocal, ids, rows, 0, hidden, layer, SITE_LOCAL);
+        if (kept->branch)
+            mg_model_gain_backward(r, to, dlocal, kept->branch + begin * hidden, rows, at->local_gain);
         mg_model_zero_virtual(r, dlocal, begin, rows, hidden);
     }
 }

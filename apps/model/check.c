@@ -27,6 +27,7 @@ static int check_sizes(const mg_model_desc *desc)
         {"kind", (int64_t)desc->kind, MG_MODEL_GRAPHORMER, MG_MODEL_GPS},
         {"local", (int64_t)desc->local, MG_MODEL_LOCAL_NONE, MG_MODEL_LOCAL_GATEDGCN},
         {"readout", (int64_t)desc->readout, MG_MODEL_NODES, MG_MODEL_VIRTUAL},
+        {"norms", (int64_t)desc->norms, MG_MODEL_NORMS_ALL, MG_MODEL_NORMS_HEAD},
         {"inputs", desc->inputs, 0, MOST},
         {"edge_inputs", desc->edge_inputs, 0, MOST},
         {"outputs", desc->outputs, 1, MOST},
@@ -90,6 +91,8 @@ int mg_model_check_desc(const mg_model_desc *desc)
         status = check_probability("attention_dropout", desc->attention_dropout);
     if (!status)
         status = check_probability("input_dropout", desc->input_dropout);
+    if (!status && !(desc->gain >= 0 && desc->gain <= 1))
+        status = fail(-EINVAL, "model: gain is %g; it is 0, for none, to 1", (double)desc->gain);
     return status;
 }
 

@@ -6,8 +6,7 @@
 static void up(const run *r, scratch *s, const block_places *at, const float *middle, int64_t rows)
 {
     const mg_model_desc *desc = &r->model->desc;
-    r->model->rows->norm(s->hidden[2], middle, r->parameters + at->norm2_weight, r->parameters + at->norm2_bias, rows,
-                         desc->hidden);
+    mg_model_norm(r, s->hidden[2], middle, rows, at->norm2_weight, at->norm2_bias);
     mg_model_linear(r, s, s->inside[0], s->hidden[2], rows, at->up_weight, at->up_bias, desc->hidden, desc->ffn);
 }
 
@@ -44,6 +43,5 @@ void mg_model_ffn_rows_backward(const run *r, scratch *s, int64_t layer, const s
     r->model->rows->gelu_backward(dinside, before, rows * inside);
     mg_model_linear_weight(r, s, to, dinside, normal, rows, at->up_weight, at->up_bias, hidden, inside);
     mg_model_linear_input(r, s, dnormal, dinside, rows, at->up_weight, hidden, inside);
-    r->model->rows->norm_backward(dmiddle, sum_of(to, at->norm2_weight), sum_of(to, at->norm2_bias), dnormal, middle,
-                                  r->parameters + at->norm2_weight, rows, hidden);
+    mg_model_norm_backward(r, to, dmiddle, dnormal, middle, rows, at->norm2_weight, at->norm2_bias);
 }

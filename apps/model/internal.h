@@ -34,6 +34,7 @@ typedef struct block_places {
     int64_t local_eps, local_weight, local_bias, local_edge; /* gcn and gatedgcn; edge also of gine */
     int64_t local_up_weight, local_up_bias, local_down_weight, local_down_bias;
     int64_t norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
+    int64_t attention_gain, local_gain, ffn_gain;
 } block_places;
 
 typedef struct head_places {
@@ -73,6 +74,7 @@ typedef struct block_kept {
     float *lse;        /* [heads][tokens] */
     float *local;      /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V
                           [local rows][4 hidden] */
+    float *branch;     /* [tokens][hidden] what the local part gave, before its gain; NULL: no gains */
     uint8_t *positive; /* gcn, gatedgcn: [tokens][hidden] where the relu let pass */
 } block_kept;
 
@@ -226,6 +228,16 @@ void mg_model_linear_input(const run *r, scratch *s, float *dx, const float *dy,
 /* dW += dy^T x, db += sum dy */
 void mg_model_linear_weight(const run *r, scratch *s, const sums *to, const float *dy, const float *x, int64_t rows,
                             int64_t weight, int64_t bias, int64_t in, int64_t out);
+
+/* --- norm.c: at place -1 there is no norm, or no gain, and rows stay as they are --- */
+
+void mg_model_norm(const run *r, float *y, const float *x, int64_t rows, int64_t weight, int64_t bias);
+/* dx += */
+void mg_model_norm_backward(const run *r, const sums *to, float *dx, const float *dy, const float *x, int64_t rows,
+                            int64_t weight, int64_t bias);
+void mg_model_gain(const run *r, float *y, int64_t rows, int64_t gain);
+/* dy becomes the gradient of y before its gain. */
+void mg_model_gain_backward(const run *r, const sums *to, float *dy, const float *y, int64_t rows, int64_t gain);
 
 /* --- dropout.c --- */
 

@@ -35,6 +35,9 @@ typedef struct mg_model_row_kernels {
     void (*add)(float *y, const float *x, int64_t count);                            /* y += x */
     void (*add_scaled)(float *y, const float *x, float scale, int64_t count);        /* y += scale x */
     void (*column_sums)(float *sums, const float *x, int64_t rows, int64_t columns); /* added */
+    void (*gain)(float *y, const float *gain, int64_t rows, int64_t columns);        /* y_i = gain * y_i */
+    /* dy becomes that of the rows y before their gain; dgain added. */
+    void (*gain_backward)(float *dy, float *dgain, const float *y, const float *gain, int64_t rows, int64_t columns);
 
     void (*gelu)(float *y, const float *x, int64_t count);
     void (*gelu_backward)(float *dy, const float *x, int64_t count);          /* dy becomes dx */

@@ -16,6 +16,8 @@
  *         gatedgcn   relu(U h_i + sum_j g_ij * V h_j / (sum_j g_ij + 1e-6)),
  *                    g_ij = sigmoid(A h_i + B h_j + We e_ij); [A, B, U, V] = rows of one [4 hidden][hidden] map
  *                                                            (Bresson and Laurent 2017; edge state is not carried)
+ *   gains       where desc.gain is not 0: each column of the three parts times a learned gain, before dropout, so that
+ *               blocks begin near the identity (LayerScale: Touvron et al. 2021, "Going deeper with image transformers")
  *   gelu        x sigmoid(1.5957691216 (x + 0.044715 x^3))
  * Head          y = norm(x); node level: Wh drop(y_i) + b per token; graph level: the same on the virtual token's row, the mean
  *               or the sum of y over the graph's nodes
@@ -27,7 +29,7 @@
  *   embedding.{input.weight,input.bias,degree,laplacian.weight,random_walk.weight,virtual}
  *   blocks.L.{norm1.weight,norm1.bias,attention.qkv.weight,attention.qkv.bias,attention.out.weight,attention.out.bias,
  *             attention.table,attention.path,local.*,norm2.weight,norm2.bias,ffn.up.weight,ffn.up.bias,ffn.down.weight,
- *             ffn.down.bias}
+ *             ffn.down.bias,attention.gain,local.gain,ffn.gain}
  *   local.*: gcn weight, bias; gine eps, edge.weight, up.weight, up.bias, down.weight, down.bias;
  *            gatedgcn weight [4 hidden][hidden], bias [4 hidden], edge.weight
  *   head.{norm.weight,norm.bias,weight,bias}
@@ -37,8 +39,8 @@
  *   key = {seed low, seed high ^ 0x9E3779B9}, counter = {token id, column / 4, site, step}, word = column % 4;
  *   site = 16 L + 0 attention, 1 local, 2 inside ffn, 3 after ffn; 0xFFFF0000 input features, 0xFFFF0001 head. A pooled row's
  *   token id is the lowest of the tokens it is made of.
- * Initial values: linear weights uniform in +-sqrt(6 / (in + out)); biases, tables, paths, eps 0; norm weights 1; degree and
- *   virtual uniform in +-0.05; drawn by Philox from the seed and the parameter's name, so no other parameter moves them.
+ * Initial values: linear weights uniform in +-sqrt(6 / (in + out)); biases, tables, paths, eps 0; norm weights 1; gains
+ *   desc.gain; degree and virtual uniform in +-0.05; drawn by Philox from the seed and the parameter's name, so no other parameter moves them.
  *
  * Sums over tokens (weight gradients) go by fixed chunks of rows, added in order: bitwise equal for any thread count.
  * Status: 0 or negative <errno.h>, with mg_model_last_error().
@@ -55,6 +57,8 @@ void mg_model_set_memory_hook(int (*hook)(int64_t bytes)); /* as in megagraph/at
 typedef enum mg_model_kind { MG_MODEL_GRAPHORMER, MG_MODEL_GT, MG_MODEL_GPS } mg_model_kind;
 typedef enum mg_model_local { MG_MODEL_LOCAL_NONE, MG_MODEL_LOCAL_GCN, MG_MODEL_LOCAL_GINE, MG_MODEL_LOCAL_GATEDGCN } mg_model_local;
 typedef enum mg_model_readout { MG_MODEL_NODES, MG_MODEL_MEAN, MG_MODEL_SUM, MG_MODEL_VIRTUAL } mg_model_readout;
+/* HEAD: only the one before the outputs; norm1 and norm2 then are x itself, and have no parameters. */
+typedef enum mg_model_norms { MG_MODEL_NORMS_ALL, MG_MODEL_NORMS_HEAD } mg_model_norms;
 typedef enum mg_model_loss {
     MG_MODEL_CROSS_ENTROPY, /* outputs = classes, labels */
     MG_MODEL_BINARY,        /* per output, targets 0, 1, NaN */
@@ -73,6 +77,8 @@ typedef struct mg_model_desc {
     int32_t path_steps;                   /* edge-path encoding: steps of a path, 0: off; needs edge_inputs */
     int32_t degree, laplacian, random_walk; /* sizes of the encodings, 0: off */
     int virtual_token;                    /* the last token of each graph is virtual */
+    float gain;                           /* what the gains of a block's parts start as; 0: no gains */
+    mg_model_norms norms;                 /* which layer norms there are */
 } mg_model_desc;
 
 typedef struct mg_model mg_model;

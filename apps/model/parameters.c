@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 48, ENTRIES_EMBEDDING = 6, ENTRIES_BLOCK = 22, ENTRIES_HEAD = 4 };
+enum { NAME_BYTES = 48, ENTRIES_EMBEDDING = 6, ENTRIES_BLOCK = 25, ENTRIES_HEAD = 4 };
 
 typedef struct layout {
     mg_model *model;
@@ -92,8 +92,9 @@ static void place_block(layout *l, int64_t block)
     int64_t hidden = desc->hidden, attended = desc->heads ? hidden : 0, inside = desc->ffn;
     l->block = block;
     at->begin = l->at;
-    vector(l, &at->norm1_weight, "norm1.weight", hidden);
-    vector(l, &at->norm1_bias, "norm1.bias", hidden);
+    int64_t normed = desc->norms == MG_MODEL_NORMS_ALL ? hidden : 0;
+    vector(l, &at->norm1_weight, "norm1.weight", normed);
+    vector(l, &at->norm1_bias, "norm1.bias", normed);
     weight(l, &at->qkv_weight, "attention.qkv.weight", 3 * attended, hidden);
     vector(l, &at->qkv_bias, "attention.qkv.bias", 3 * attended);
     at->rest = l->at;
@@ -102,12 +103,16 @@ static void place_block(layout *l, int64_t block)
     place(l, &at->table, "attention.table", 0, 2, desc->heads, desc->codes, 0);
     place(l, &at->path, "attention.path", 0, 3, desc->path_steps, desc->heads, desc->edge_inputs);
     place_local(l, at);
-    vector(l, &at->norm2_weight, "norm2.weight", inside ? hidden : 0);
-    vector(l, &at->norm2_bias, "norm2.bias", inside ? hidden : 0);
+    vector(l, &at->norm2_weight, "norm2.weight", inside ? normed : 0);
+    vector(l, &at->norm2_bias, "norm2.bias", inside ? normed : 0);
     weight(l, &at->up_weight, "ffn.up.weight", inside, hidden);
     vector(l, &at->up_bias, "ffn.up.bias", inside);
     weight(l, &at->down_weight, "ffn.down.weight", inside ? hidden : 0, inside);
     vector(l, &at->down_bias, "ffn.down.bias", inside ? hidden : 0);
+    int64_t gains = desc->gain != 0 ? hidden : 0;
+    vector(l, &at->attention_gain, "attention.gain", desc->heads ? gains : 0);
+    vector(l, &at->local_gain, "local.gain", desc->local != MG_MODEL_LOCAL_NONE ? gains : 0);
+    vector(l, &at->ffn_gain, "ffn.gain", inside ? gains : 0);
     at->end = l->at;
 }
 
@@ -189,16 +194,17 @@ void mg_model_initialise(const mg_model *model, float *parameters, uint64_t seed
 {
     for (int64_t k = 0; k < model->parameter_count; k++) {
         const mg_model_parameter *p = &model->parameters[k];
-        float *values = parameters + p->begin, norm = 0;
+        float *values = parameters + p->begin;
         if (p->decay) {
             fill_uniform(values, p->end - p->begin, sqrtf(6 / (float)(p->shape[0] + p->shape[1])), seed, p->name);
         } else if (!strcmp(p->name, "embedding.degree") || !strcmp(p->name, "embedding.virtual")) {
             fill_uniform(values, p->end - p->begin, 0.05f, seed, p->name);
         } else {
-            norm = ends_with(p->name, "norm.weight") || ends_with(p->name, "norm1.weight") ||
-                   ends_with(p->name, "norm2.weight");
+            int norm = ends_with(p->name, "norm.weight") || ends_with(p->name, "norm1.weight") ||
+                       ends_with(p->name, "norm2.weight");
+            float start = norm ? 1 : ends_with(p->name, ".gain") ? model->desc.gain : 0;
             for (int64_t i = 0; i < p->end - p->begin; i++)
-                values[i] = norm;
+                values[i] = start;
         }
     }
 }

@@ -6,6 +6,7 @@
  *     gcn           + 1 (sums) + 1/4 (where relu passed)          + 4
  *     gine          + 1 (u)                                       + 4
  *     gatedgcn      + 4 (A B U V) + 1/4                           + 9
+ *     with gains    + 1 (what it gave)
  *   not training    0                                             7, + 2 to 6 with a local part
  *
  * What local parts read or give gradients to (normal, A B U V, dnormal, scratch) has the rows fetched from other ranks
@@ -20,7 +21,7 @@ struct owned {
     void *blocks[];
 };
 
-enum { OWNED_SHARED = 32, OWNED_BLOCK = 7 };
+enum { OWNED_SHARED = 32, OWNED_BLOCK = 8 };
 
 /* rows x columns floats that the pass owns. Sets *failed when there is no memory, and then only says NULL. */
 static void *take(mg_model_pass *pass, int *failed, int64_t rows, int64_t columns, size_t size)
@@ -70,6 +71,8 @@ static void take_block(mg_model_pass *pass, int *failed, block_kept *kept, float
     if (desc->local != MG_MODEL_LOCAL_NONE)
         kept->local = take_floats(pass, failed, desc->local == MG_MODEL_LOCAL_GATEDGCN ? tokens + pass->halo : tokens,
                                   local_columns(desc));
+    if (pass->training && desc->gain != 0 && desc->local != MG_MODEL_LOCAL_NONE)
+        kept->branch = take_floats(pass, failed, tokens, hidden);
     if (pass->training && (desc->local == MG_MODEL_LOCAL_GCN || desc->local == MG_MODEL_LOCAL_GATEDGCN))
         kept->positive = take(pass, failed, tokens, hidden, 1);
 }

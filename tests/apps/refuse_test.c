@@ -90,6 +90,7 @@ static void datasets_that_cannot_be_learnt(void **state)
 {
     (void)state;
     program_works("generate grid --nodes 25 --out grid.npz");
+    program_works("generate graphs --graphs 20 --nodes 6 --out graphs.npz");
     program_refuses("no labels", "train --data grid.npz --out r1");
     write_text("list.txt", "a b\nb c\nc d\nd e\ne a\n");
     write_text("labels.csv", "id,label\na,1\nb,1\nc,1\nd,1\ne,1\n");
@@ -105,6 +106,9 @@ static void datasets_that_cannot_be_learnt(void **state)
     program_refuses("numbered from 0", "train --data sbm.npz --out r8 --set data.split=5");
     program_refuses("clusters", "train --data sbm.npz --out r9 --set train.clusters=121");
     program_refuses("data.folds", "train --data sbm.npz --out r10 --set data.folds=1");
+    program_refuses("train.average is 0", "train --data sbm.npz --out r12 --set train.consistency=1");
+    program_refuses("classes of nodes",
+                    "train --data graphs.npz --out r13 --set train.consistency=1 train.average=0.9");
     program_refuses("see nothing",
                     "train --data sbm.npz --out r11 --set attention.far=mask model.encodings.distance=0");
 }

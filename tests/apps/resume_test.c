@@ -35,7 +35,7 @@ static void ten_steps_are_five_and_five(void **state)
 static void interrupted_goes_on(void **state)
 {
     (void)state;
-    const char *averaged = "train.epochs=60 train.average=0.9";
+    const char *averaged = "train.epochs=60 train.average=0.9 train.consistency=1";
     program_works("train --data sbm.npz --out whole %s %s", small, averaged);
     int status = program_interrupted("cut/log.jsonl", 9, "train --data sbm.npz --out cut %s %s", small, averaged);
     assert_int_equal(status, 130);
@@ -127,8 +127,8 @@ static void killed_goes_on(void **state)
     (void)state;
     assert_int_equal(system("(exec " MEGAGRAPH_PROGRAM
                             " train --data sbm.npz --out killed --set model.hidden=16 model.layers=1 "
-                            "model.heads=2 train.schedule=constant train.epochs=60 train.average=0.9 >stdout "
-                            "2>stderr) & child=$!\n"
+                            "model.heads=2 train.schedule=constant train.epochs=60 train.average=0.9 "
+                            "train.consistency=1 >stdout 2>stderr) & child=$!\n"
                             "for i in $(seq 600); do [ -s killed/checkpoint/manifest.json ] && "
                             "[ $(wc -l <killed/log.jsonl) -gt 8 ] && break; sleep 0.05; done; kill -9 $child; wait "
                             "$child 2>/dev/null; true"),

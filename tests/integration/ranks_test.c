@@ -27,6 +27,11 @@ static const model models[] = {
     {"gated-far", "model.kind=gps model.local=gatedgcn model.heads=2 attention.far=bias", {"ring", "all_to_all"}, 1},
     {"gine-far", "model.kind=gps model.local=gine model.heads=2 attention.far=bias", {"ring"}, 1},
     {"gine-alone", "model.kind=gps model.local=gine model.heads=0", {"auto"}, 1},
+    {"gcn-gains",
+     "model.kind=gps model.local=gcn model.heads=4 model.gain=0.1 model.norms=head train.consistency=2 "
+     "train.average=0.5" MASKED,
+     {"halo", "ring"},
+     1},
     {"gine-directed", "model.kind=gps model.local=gine model.heads=2 data.directed=on" MASKED, {"halo"}, 1},
     {"gated-directed", "model.kind=gps model.local=gatedgcn model.heads=2 data.directed=on" MASKED, {"auto"}, 1},
 };

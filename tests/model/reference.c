@@ -104,6 +104,18 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double gelu(double x) { return x * sigmoid(1.5957691216 * (x + 0.044715 * x * x * x)); }
 static double relu(double x) { return x < 0 ? 0 : x; }
 
+/* norm1 and norm2: x itself in models without norms in blocks. */
+static void block_norm(const view *v, double *y, const double *x, const double *weight, const double *bias)
+{
+    if (v->desc->norms == MG_MODEL_NORMS_HEAD)
+        memcpy(y, x, (size_t)v->hidden * sizeof *y);
+    else
+        norm(y, x, weight, bias, v->hidden);
+}
+
+/* What a part's column is multiplied with. */
+static double gain(const double *gains, int64_t column) { return gains ? gains[column] : 1; }
+
 /* --- embedding --- */
 
 static void widen(double *to, const float *from, int64_t count)
@@ -318,7 +330,7 @@ static void ffn(const view *v, double *y, const double *x, int64_t layer, int64_
 {
     int64_t inside = v->desc->ffn;
     double *h = zeros(v->hidden), *wide = zeros(inside);
-    norm(h, x, named(v, layer, "norm2.weight"), named(v, layer, "norm2.bias"), v->hidden);
+    block_norm(v, h, x, named(v, layer, "norm2.weight"), named(v, layer, "norm2.bias"));
     add(wide, named(v, layer, "ffn.up.bias"), inside);
     linear(wide, named(v, layer, "ffn.up.weight"), h, inside, v->hidden);
     for (int64_t c = 0; c < inside; c++)
@@ -343,8 +355,10 @@ static void block(const view *v, double *x, int64_t layer)
 {
     int64_t hidden = v->hidden, size = v->tokens * hidden;
     double *h = zeros(size), *attended = zeros(size), *part = zeros(hidden);
+    const double *attention_gain = named(v, layer, "attention.gain"), *local_gain = named(v, layer, "local.gain");
+    const double *ffn_gain = named(v, layer, "ffn.gain");
     for (int64_t i = 0; i < v->tokens; i++)
-        norm(h + i * hidden, x + i * hidden, named(v, layer, "norm1.weight"), named(v, layer, "norm1.bias"), hidden);
+        block_norm(v, h + i * hidden, x + i * hidden, named(v, layer, "norm1.weight"), named(v, layer, "norm1.bias"));
     if (v->desc->heads)
         attention(v, attended, h, layer);
     for (int64_t i = 0; i < v->tokens; i++) {
@@ -353,14 +367,14 @@ static void block(const view *v, double *x, int64_t layer)
         if (!is_virtual(v, i))
             local(v, part, h, layer, i);
         for (int64_t c = 0; c < hidden; c++)
-            row[c] +=
-                attended[i * hidden + c] * keep_hidden(v, i, c, layer, 0) + part[c] * keep_hidden(v, i, c, layer, 1);
+            row[c] += attended[i * hidden + c] * gain(attention_gain, c) * keep_hidden(v, i, c, layer, 0) +
+                      part[c] * gain(local_gain, c) * keep_hidden(v, i, c, layer, 1);
         if (!v->desc->ffn)
             continue;
         memset(part, 0, (size_t)hidden * sizeof *part);
         ffn(v, part, row, layer, i);
         for (int64_t c = 0; c < hidden; c++)
-            row[c] += part[c] * keep_hidden(v, i, c, layer, 3);
+            row[c] += part[c] * gain(ffn_gain, c) * keep_hidden(v, i, c, layer, 3);
     }
     free(h);
     free(attended);

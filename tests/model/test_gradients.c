@@ -275,6 +275,53 @@ static void attention_alone(void **state)
         .seed = 21});
 }
 
+/* Gains of all three parts, blocks without norms; 2 layers, a virtual token. */
+static void gains_and_norms(mg_model_kind kind, mg_model_local local, float gain, mg_model_norms norms,
+                            int virtual_token)
+{
+    check_both(&(problem_setup){.desc = {.kind = kind,
+                                         .inputs = 5,
+                                         .edge_inputs = virtual_token ? 2 : 0,
+                                         .outputs = 2,
+                                         .layers = 2,
+                                         .hidden = 8,
+                                         .heads = 2,
+                                         .ffn = 9,
+                                         .local = local,
+                                         .codes = 4,
+                                         .readout = virtual_token ? MG_MODEL_MEAN : MG_MODEL_NODES,
+                                         .virtual_token = virtual_token,
+                                         .gain = gain,
+                                         .norms = norms},
+                                .map = MAP_NEAR_BIAS,
+                                .hops = 1,
+                                .nodes = packed,
+                                .degree = 2,
+                                .directed = 1,
+                                .seed = 30 + (uint64_t)local});
+}
+
+static void gains_of_graphormer(void **state)
+{
+    (void)state;
+    gains_and_norms(MG_MODEL_GRAPHORMER, MG_MODEL_LOCAL_NONE, 0.1f, MG_MODEL_NORMS_ALL, 0);
+}
+
+static void gains_of_gps(void **state)
+{
+    (void)state;
+    gains_and_norms(MG_MODEL_GPS, MG_MODEL_LOCAL_GCN, 0.1f, MG_MODEL_NORMS_ALL, 0);
+    gains_and_norms(MG_MODEL_GPS, MG_MODEL_LOCAL_GINE, 0.1f, MG_MODEL_NORMS_HEAD, 1);
+    gains_and_norms(MG_MODEL_GPS, MG_MODEL_LOCAL_GATEDGCN, 0.1f, MG_MODEL_NORMS_HEAD, 1);
+}
+
+static void blocks_without_norms(void **state)
+{
+    (void)state;
+    gains_and_norms(MG_MODEL_GRAPHORMER, MG_MODEL_LOCAL_NONE, 0, MG_MODEL_NORMS_HEAD, 1);
+    gains_and_norms(MG_MODEL_GPS, MG_MODEL_LOCAL_GCN, 0, MG_MODEL_NORMS_HEAD, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +338,9 @@ int main(void)
         cmocka_unit_test(gps_without_dropout),
         cmocka_unit_test(messages_alone),
         cmocka_unit_test(attention_alone),
+        cmocka_unit_test(gains_of_graphormer),
+        cmocka_unit_test(gains_of_gps),
+        cmocka_unit_test(blocks_without_norms),
     };
     return cmocka_run_group_tests_name("models and their gradients", tests, NULL, NULL);
 }

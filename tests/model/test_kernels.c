@@ -160,6 +160,29 @@ static void check_sums(const mg_model_row_kernels *k, int64_t n)
         assert_true(y[i] == 0);
 }
 
+static void check_gain(const mg_model_row_kernels *k, int64_t n)
+{
+    float x[ROWS * MOST], y[ROWS * MOST], dy[ROWS * MOST], gain[MOST], dgain[MOST];
+    double forward[ROWS * MOST], backward[ROWS * MOST], expected[MOST];
+    test_fill(x, ROWS * n, 14, 1);
+    test_fill(dy, ROWS * n, 15, 1);
+    test_fill(gain, n, 16, 1);
+    test_fill(dgain, n, 17, 1);
+    memcpy(y, x, sizeof y);
+    for (int64_t c = 0; c < n; c++)
+        expected[c] = dgain[c];
+    for (int64_t i = 0; i < ROWS * n; i++) {
+        forward[i] = (double)x[i] * gain[i % n];
+        backward[i] = (double)dy[i] * gain[i % n];
+        expected[i % n] += (double)dy[i] * x[i];
+    }
+    k->gain(y, gain, ROWS, n);
+    k->gain_backward(dy, dgain, x, gain, ROWS, n);
+    test_near("gain", y, forward, ROWS * n, 1e-6);
+    test_near("gradient before the gain", dy, backward, ROWS * n, 1e-6);
+    test_near("gradient of the gain", dgain, expected, n, 1e-6);
+}
+
 /* Value by value, and in pieces of columns. */
 static void check_dropout(const mg_model_row_kernels *k, int64_t n)
 {
@@ -191,6 +214,11 @@ static void norm(void **state)
 {
     (void)state;
     on_all(check_norm);
+}
+static void gain(void **state)
+{
+    (void)state;
+    on_all(check_gain);
 }
 static void gelu_and_slope(void **state)
 {
@@ -398,8 +426,9 @@ static void lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm), cmocka_unit_test(gelu_and_slope), cmocka_unit_test(logistic), cmocka_unit_test(softmax),
-        cmocka_unit_test(relu), cmocka_unit_test(sums),           cmocka_unit_test(dropout),  cmocka_unit_test(lists),
+        cmocka_unit_test(norm),     cmocka_unit_test(gain),    cmocka_unit_test(gelu_and_slope),
+        cmocka_unit_test(logistic), cmocka_unit_test(softmax), cmocka_unit_test(relu),
+        cmocka_unit_test(sums),     cmocka_unit_test(dropout), cmocka_unit_test(lists),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }

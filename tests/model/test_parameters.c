@@ -100,6 +100,43 @@ static void absent_when_empty(void **state)
     mg_model_destroy(model);
 }
 
+static void gains_and_no_norms(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {"embedding.degree 2 3 4 0",
+                                           "blocks.0.attention.qkv.weight 2 12 4 0 decay",
+                                           "blocks.0.attention.qkv.bias 1 12 0 0",
+                                           "blocks.0.attention.out.weight 2 4 4 0 decay",
+                                           "blocks.0.attention.out.bias 1 4 0 0",
+                                           "blocks.0.local.weight 2 4 4 0 decay",
+                                           "blocks.0.local.bias 1 4 0 0",
+                                           "blocks.0.attention.gain 1 4 0 0",
+                                           "blocks.0.local.gain 1 4 0 0",
+                                           "head.norm.weight 1 4 0 0",
+                                           "head.norm.bias 1 4 0 0",
+                                           "head.weight 2 1 4 0 decay",
+                                           "head.bias 1 1 0 0",
+                                           NULL};
+    mg_model *model = make(&(mg_model_desc){.kind = MG_MODEL_GPS,
+                                            .outputs = 1,
+                                            .layers = 1,
+                                            .hidden = 4,
+                                            .heads = 2,
+                                            .local = MG_MODEL_LOCAL_GCN,
+                                            .degree = 3,
+                                            .gain = 0.25f,
+                                            .norms = MG_MODEL_NORMS_HEAD});
+    check_list(model, expected);
+    int64_t floats = mg_model_parameter_count(model), count;
+    const mg_model_parameter *list = mg_model_parameters(model, &count);
+    float *values = malloc((size_t)floats * sizeof *values);
+    mg_model_initialise(model, values, 3);
+    for (int64_t i = list[7].begin; i < list[8].end; i++)
+        assert_true(values[i] == 0.25f);
+    free(values);
+    mg_model_destroy(model);
+}
+
 static const mg_model_parameter *find(const mg_model *model, const char *name)
 {
     int64_t count;
@@ -189,6 +226,7 @@ static void wrong_descriptions(void **state)
     refuse(WITH(kind, 3), -EINVAL, "kind is 3");
     refuse(WITH(local, 4), -EINVAL, "local is 4");
     refuse(WITH(readout, 9), -EINVAL, "readout is 9");
+    refuse(WITH(norms, 2), -EINVAL, "norms is 2");
     refuse(WITH(inputs, -1), -EINVAL, "inputs is -1");
     refuse(WITH(edge_inputs, -2), -EINVAL, "edge_inputs is -2");
     refuse(WITH(outputs, 0), -EINVAL, "outputs is 0");
@@ -217,6 +255,11 @@ static void wrong_descriptions(void **state)
     desc.input_dropout = NAN;
     refuse(desc, -EINVAL, "input_dropout is nan");
     desc = full;
+    desc.gain = NAN;
+    refuse(desc, -EINVAL, "gain is nan");
+    desc.gain = -0.1f;
+    refuse(desc, -EINVAL, "gain is -0.1");
+    desc = full;
     desc.readout = MG_MODEL_VIRTUAL;
     desc.virtual_token = 0;
     refuse(desc, -EINVAL, "readout is virtual");
@@ -242,7 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_shapes),   cmocka_unit_test(absent_when_empty),
         cmocka_unit_test(initial_values),     cmocka_unit_test(initial_values_by_name),
-        cmocka_unit_test(wrong_descriptions),
+        cmocka_unit_test(gains_and_no_norms), cmocka_unit_test(wrong_descriptions),
     };
     return cmocka_run_group_tests_name("parameters", tests, NULL, NULL);
 }

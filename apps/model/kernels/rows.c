@@ -105,6 +105,25 @@ static void column_sums(float *sums, const float *x, int64_t rows, int64_t colum
     }
 }
 
+/* --- gains --- */
+
+static void gain_rows(float *restrict y, const float *restrict gain, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++, y += columns)
+        for (int64_t c = 0; c < columns; c++)
+            y[c] *= gain[c];
+}
+
+static void gain_rows_backward(float *restrict dy, float *restrict dgain, const float *restrict y,
+                               const float *restrict gain, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++, y += columns, dy += columns)
+        for (int64_t c = 0; c < columns; c++) {
+            dgain[c] += dy[c] * y[c];
+            dy[c] *= gain[c];
+        }
+}
+
 /* --- element by element --- */
 
 static const float gelu_slope = 1.5957691216f, gelu_cubic = 0.044715f;
@@ -302,6 +321,8 @@ const mg_model_row_kernels MG_JOIN(mg_model_rows, MG_ISA) = {
     .add = add,
     .add_scaled = add_scaled,
     .column_sums = column_sums,
+    .gain = gain_rows,
+    .gain_backward = gain_rows_backward,
     .gelu = gelu,
     .gelu_backward = gelu_backward,
     .relu = relu,
