@@ -51,7 +51,8 @@ static int has_v4(void)
 static int has_amx(void)
 {
     unsigned a, b, c, d;
-    return has_v4() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 24 & 1 && d >> 22 & 1 && mg_attn_amx_supported();
+    return has_v4() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 24 & 1 && d >> 22 & 1 &&
+           __builtin_cpu_supports("avx512vbmi") && mg_attn_amx_supported();
 }
 #endif
 
@@ -73,6 +74,8 @@ static const attn_backend backends[] = {
      KERNELS(v4),
      .turn_codes = mg_attn_turn_codes_v4,
      .bf16 = mg_attn_amx_forward,
+     .bf16_backward = mg_attn_amx_backward,
+     .bf16_order_codes = mg_attn_amx_order_codes,
      .bf16_begin = mg_attn_amx_begin,
      .bf16_end = mg_attn_amx_end},
 #endif

@@ -47,9 +47,10 @@ static void store_value_gradients(const call_state *s, const tile_place *place, 
     }
 }
 
-/* `next` and its head: what is done after this, to be fetched meanwhile; its tile is NULL where nothing is known. */
-static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next,
-                    int32_t next_head)
+/* `next` and its head: what is done after this, to be fetched meanwhile; its tile is NULL where nothing is known.
+   Returns 0 where all pairs are hidden. */
+static int do_fp32_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next,
+                        int32_t next_head)
 {
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
@@ -71,7 +72,7 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, 
                        .v = part_of(s->keys.tiled[1], key_unit, value_dim),
                        .k_rows = part_of(s->keys.rows, key_unit, s->row),
                        .keep = c->w.keep ? c->w.keep + dropout_slot(s, head) * PAIRS : NULL,
-                       .dq = part_of(s->dq, query_unit, s->row),
+                       .dq = part_of(s->dq, query_unit, s->dq_row),
                        .dk = part_of(s->dk, key_unit, dim1),
                        .dv = part_of(s->dv, key_unit, value_dim),
                        .ds = c->w.ds};
@@ -90,20 +91,31 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, 
         memcpy(t.ahead, ahead, sizeof ahead);
     }
     if (!mg_attn_tile_bias(&t.bias, c->w.bias, s, place, head, careful))
-        return;
+        return 0;
     if (careful)
         mg_attn_careful_backward(&t, c->w.bias, c->w.careful, s->backend->backward);
     else
         s->backend->backward(&t);
-    if (call->dtable)
-        s->backend->table(&(table_tile){.ds = t.ds,
-                                        .codes = place->codes,
-                                        .rows = t.query_blocks * BLOCK,
-                                        .present = place->tile->present,
-                                        .entries = s->entries,
-                                        .sums = sums_of(s, head, place->row - s->band.first)});
-    if (call->dvalues && place->tile->entry_count)
-        store_value_gradients(s, place, t.ds, head);
+    return 1;
+}
+
+static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next,
+                    int32_t next_head)
+{
+    const call_state *s = c->s;
+    const mg_attn_call *call = &s->call;
+    if (s->bf16 ? mg_attn_bf16_backward_tile(s, &c->w, place, head) : do_fp32_tile(c, place, head, next, next_head)) {
+        if (call->dtable)
+            s->backend->table(
+                &(table_tile){.ds = c->w.ds,
+                              .codes = place->codes,
+                              .rows = round_up((int32_t)smaller_of(TILE, s->plan->queries - place->row * TILE), BLOCK),
+                              .present = place->tile->present,
+                              .entries = s->entries,
+                              .sums = sums_of(s, head, place->row - s->band.first)});
+        if (call->dvalues && place->tile->entry_count)
+            store_value_gradients(s, place, c->w.ds, head);
+    }
 }
 
 /* --- a cell: the tiles of at most 4 rows and 4 columns --- */
@@ -172,8 +184,12 @@ static int place_of(tile_place *place, const chunk_task *c, const cell *of, int 
 
 static void load_codes(const chunk_task *c, const tile_place *place)
 {
-    if (mg_attn_tile_needs_codes(c->s, place->tile))
-        mg_attn_band_codes((uint8_t *)place->codes, c->s, place->tile, place->row);
+    uint8_t *codes = (uint8_t *)place->codes;
+    if (!mg_attn_tile_needs_codes(c->s, place->tile))
+        return;
+    mg_attn_band_codes(codes, c->s, place->tile, place->row);
+    if (c->s->bf16)
+        c->s->backend->bf16_order_codes(codes);
 }
 
 /* Head by head, so that one head's tokens stay in cache; with dropout tile by tile, whose masks are made for all. */
@@ -222,15 +238,28 @@ static chunk_task task_of(call_state *s, int thread, int64_t step, int64_t task)
                         .w = mg_attn_call_scratch(s, thread)};
 }
 
+static void begin_matrix_tiles(const call_state *s)
+{
+    if (s->bf16)
+        s->backend->bf16_begin();
+}
+static void end_matrix_tiles(const call_state *s)
+{
+    if (s->bf16)
+        s->backend->bf16_end();
+}
+
 static void do_chunk(void *context, int thread, int64_t step, int64_t task)
 {
     const chunk_task c = task_of(context, thread, step, task);
     cell of;
+    begin_matrix_tiles(c.s);
     for (int64_t a = 0; c.row_begin + a * CELL < c.row_end; a++)
         for (int64_t b = 0; c.column_begin + b * CELL < c.column_end;
              b = of.next == c.column_end ? INT64_MAX / CELL - c.column_end : (of.next - c.column_begin) / CELL)
             if (find_cell(&of, &c, a, b))
                 do_cell(&c, &of);
+    end_matrix_tiles(c.s);
 }
 
 /* One tile of a chunk, for many threads: step is (chunk step, cell, antidiagonal), task (task, row in the cell). */
@@ -246,7 +275,9 @@ static void do_one_tile(void *context, int thread, int64_t step, int64_t task)
     if (!find_cell(&of, &c, at / cells[1], at % cells[1]) || !place_of(&place, &c, &of, i, j))
         return;
     load_codes(&c, &place);
+    begin_matrix_tiles(c.s);
     do_heads(&c, &place);
+    end_matrix_tiles(c.s);
 }
 
 static void do_band(call_state *s)
@@ -275,11 +306,11 @@ static void zero_gradients(void *context, int thread, int64_t step, int64_t task
     const int64_t key_units = s->call.heads * s->keys.tiles, query_units = s->call.heads * s->queries.tiles;
     (void)thread, (void)step;
     if (task < query_units)
-        zero(part_of(s->dq, task, s->row), s->row * TILE);
+        zero(part_of(s->dq, task, s->dq_row), s->dq_row * TILE);
     if (task >= key_units)
         return;
-    zero(part_of(s->dk, task, s->dim1), s->dim1 * TILE);
-    zero(part_of(s->dv, task, s->call.value_dim), s->call.value_dim * TILE);
+    zero(part_of(s->dk, task, s->dk_rows), s->dk_rows * TILE);
+    zero(part_of(s->dv, task, s->dv_rows), s->dv_rows * TILE);
 }
 
 static void zero_value_gradients(const call_state *s)
@@ -303,7 +334,8 @@ static void begin(call_state *s)
         zero_value_gradients(s);
     if (!s->has_tiles)
         return;
-    mg_attn_pack_queries(s);
+    if (!s->bf16)
+        mg_attn_pack_queries(s);
     mg_attn_parallel(s->threads, 1, call->heads * larger_of(s->keys.tiles, s->queries.tiles), zero_gradients, s);
 }
 
@@ -311,16 +343,21 @@ void mg_attn_tile_gradient(float *row, const call_state *s, gradient which, int6
 {
     const int lane = (int)(token % TILE);
     if (which == GRADIENT_Q) {
-        const float *dq = s->dq + (head * s->queries.tiles * TILE + token) * s->row;
+        const float *dq = s->dq + (head * s->queries.tiles * TILE + token) * s->dq_row;
         for (int32_t d = 0; d < s->row; d++)
             row[d] = dq[d] * s->call.scale;
         return;
     }
-    const int32_t dim = which == GRADIENT_K ? s->call.dim : s->call.value_dim,
-                  rows = which == GRADIENT_K ? s->dim1 : dim;
-    const float *lanes = part_of(which == GRADIENT_K ? s->dk : s->dv, head * s->keys.tiles + token / TILE, rows);
+    const int of_k = which == GRADIENT_K;
+    const int32_t dim = of_k ? s->call.dim : s->call.value_dim, rows = of_k ? s->dk_rows : s->dv_rows;
+    const float *lanes = part_of(of_k ? s->dk : s->dv, head * s->keys.tiles + token / TILE, rows);
+    const float scale = of_k && s->bf16 ? s->call.scale : 1; /* in fp32 the queries have it */
+    if (s->bf16)
+        lanes += lane % 4 * rows * 16 + lane / 4;
+    else
+        lanes += half_lane(lane, rows);
     for (int32_t d = 0; d < dim; d++)
-        row[d] = lanes[half_lane(lane, rows) + d * HALF];
+        row[d] = lanes[d * (s->bf16 ? 16 : HALF)] * scale;
     for (int32_t d = dim; d < round_up(dim, 8); d++)
         row[d] = 0;
 }

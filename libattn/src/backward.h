@@ -21,4 +21,8 @@ typedef enum gradient { GRADIENT_Q, GRADIENT_K, GRADIENT_V } gradient;
 void mg_attn_tile_gradient(float *row, const call_state *s, gradient which, int64_t token, int32_t head);
 float mg_attn_tile_key_bias(const call_state *s, int64_t key, int32_t head);
 
+/* --- backward_bf16.c --- */
+/* One tile, whose dS go to w->ds; 0: all its pairs are hidden. */
+int mg_attn_bf16_backward_tile(const call_state *s, const scratch *w, const tile_place *place, int32_t head);
+
 #endif

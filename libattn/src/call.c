@@ -54,19 +54,77 @@ static void carve_side(packed *p, call_state *s, carver *c, int64_t tiles, int r
     p->bad = carve(c, 1, units, 1, 1);
 }
 
-static void carve_backward(call_state *s, carver *c)
+/* Gradients, and what queries' rows need. */
+static void carve_gradients(call_state *s, carver *c)
 {
     const mg_attn_plan *plan = s->plan;
     const mg_attn_call *call = &s->call;
     const int64_t rows = (int64_t)call->heads * plan->tile_rows * TILE,
                   units = (int64_t)call->heads * plan->tile_columns;
-    const int want_dk = call->dk.data || call->dkey_bias, want_dv = call->dv.data != NULL;
-    carve_side(&s->queries, s, c, plan->tile_rows, 0);
+    s->dq_row = s->bf16 ? round_up(call->dim, 16) : s->row;
+    s->dk_rows = s->bf16 ? round_up(call->dim, 16) : s->dim1;
+    s->dv_rows = s->bf16 ? round_up(call->value_dim, 16) : call->value_dim;
     s->lse = carve(c, 1, rows, 1, sizeof(float));
     s->delta = carve(c, 1, rows, 1, sizeof(float));
-    s->dq = carve(c, call->dq.data != NULL, rows, s->row, sizeof(float));
-    s->dk = carve(c, want_dk, units, (int64_t)s->dim1 * TILE, sizeof(float));
-    s->dv = carve(c, want_dv, units, (int64_t)call->value_dim * TILE, sizeof(float));
+    s->dq = carve(c, call->dq.data != NULL, rows, s->dq_row, sizeof(float));
+    s->dk = carve(c, call->dk.data || call->dkey_bias, units, (int64_t)s->dk_rows * TILE, sizeof(float));
+    s->dv = carve(c, call->dv.data != NULL, units, (int64_t)s->dv_rows * TILE, sizeof(float));
+}
+
+static void carve_fp32(call_state *s, carver *c)
+{
+    const mg_attn_plan *plan = s->plan;
+    carve_side(&s->keys, s, c, plan->tile_columns, s->backward && s->call.dq.data);
+    if (!s->backward)
+        return;
+    carve_side(&s->queries, s, c, plan->tile_rows, 0);
+    carve_gradients(s, c);
+}
+
+static void carve_bf16(call_state *s, carver *c)
+{
+    const int64_t of_keys = s->call.heads * s->plan->tile_columns * TILE,
+                  of_queries = s->call.heads * s->plan->tile_rows * TILE;
+    const int32_t steps = round_up(s->call.dim, STEP), value_steps = round_up(s->call.value_dim, STEP),
+                  wide = round_up(s->call.dim, 16), value_wide = round_up(s->call.value_dim, 16);
+    const struct {
+        int64_t tokens;
+        int32_t wide;
+        int backward, forward;
+    } of[HALF_TENSORS] = {[HALF_K] = {of_keys, steps, 1, 1},
+                    [HALF_V] = {of_keys, s->backward ? value_steps : value_wide, 1, 1},
+                    [HALF_PAIRED_K] = {of_keys, wide, s->call.dq.data != NULL, 0},
+                    [HALF_Q] = {of_queries, steps, 1, 0},
+                    [HALF_DOUT] = {of_queries, value_steps, 1, 0},
+                    [HALF_TURNED_Q] = {of_queries, wide, s->call.dk.data != NULL, 0},
+                    [HALF_TURNED_DOUT] = {of_queries, value_wide, s->call.dv.data != NULL, 0}};
+    for (int i = 0; i < HALF_TENSORS; i++)
+        s->half[i] = carve(c, s->backward ? of[i].backward : of[i].forward, of[i].tokens, of[i].wide, sizeof(uint16_t));
+    s->keys.tiles = s->plan->tile_columns;
+    s->queries.tiles = s->plan->tile_rows;
+    s->keys.bad = carve(c, 1, s->call.heads, s->keys.tiles, 1);
+    s->queries.bad = carve(c, s->backward, s->call.heads, s->queries.tiles, 1);
+    if (s->backward)
+        carve_gradients(s, c);
+}
+
+/* Tokens and gradients in bf16 lie where those in fp32 would, and give way to them where a call needs fp32 after all.
+ */
+static void carve_tokens(call_state *s, carver *c)
+{
+    const int64_t begin = c->used;
+    int64_t end = begin;
+    if (s->could_bf16) {
+        const int bf16 = s->bf16;
+        s->bf16 = !bf16;
+        bf16 ? carve_fp32(s, c) : carve_bf16(s, c);
+        s->bf16 = bf16;
+        end = c->used;
+        c->used = begin;
+    }
+    if (s->has_tiles)
+        s->bf16 ? carve_bf16(s, c) : carve_fp32(s, c);
+    c->used = larger_of(end, c->used);
 }
 
 static void carve_near(call_state *s, carver *c)
@@ -99,10 +157,12 @@ static scratch carve_scratch(const call_state *s, carver *c)
     const int drops = call->dropout.probability > 0, forward = !s->backward;
     scratch w;
     w.q = carve(c, forward, call->heads, (int64_t)s->dim1 * TILE, sizeof(float));
-    w.half_q = carve(c, s->bf16, call->heads, (int64_t)mg_attn_bf16_steps(s) * STEP * TILE, sizeof(uint16_t));
-    w.room = carve(c, s->bf16, BF16_ROOM, 1, 1);
-    w.out = carve(c, forward, call->heads, (int64_t)round_up(call->value_dim, s->bf16 ? 16 : 1) * TILE, sizeof(float));
-    w.softmax = carve(c, forward, call->heads, (s->bf16 ? 17 : 3) * TILE, sizeof(float));
+    w.half_q =
+        carve(c, s->could_bf16 && forward, call->heads, (int64_t)mg_attn_bf16_steps(s) * STEP * TILE, sizeof(uint16_t));
+    w.room = carve(c, s->could_bf16, s->backward ? BF16_GRADIENT_ROOM : BF16_ROOM, 1, 1);
+    w.out = carve(c, forward, call->heads, (int64_t)round_up(call->value_dim, s->could_bf16 ? 16 : 1) * TILE,
+                  sizeof(float));
+    w.softmax = carve(c, forward, call->heads, (s->could_bf16 ? 17 : 3) * TILE, sizeof(float));
     w.codes = carve(c, s->has_tiles, forward ? SPAN + 1 : CELL * CELL, PAIRS, 1);
     w.bias = carve(c, s->has_tiles, PAIRS, 1, sizeof(float));
     w.keep = carve(c, s->has_tiles && drops, HEAD_GROUP, PAIRS, sizeof(float));
@@ -119,13 +179,7 @@ static int lay_out(call_state *s, char *base)
     carve_band(s, &c);
     if (s->has_pairs)
         carve_near(s, &c);
-    if (s->has_tiles)
-        carve_side(&s->keys, s, &c, plan->tile_columns, s->backward && s->call.dq.data);
-    const int64_t units = (int64_t)s->call.heads * plan->tile_columns;
-    s->half[0] = carve(&c, s->bf16, units, (int64_t)mg_attn_bf16_steps(s) * STEP * TILE, sizeof(uint16_t));
-    s->half[1] = carve(&c, s->bf16, units, (int64_t)mg_attn_bf16_value_tiles(s) * 16 * TILE, sizeof(uint16_t));
-    if (s->backward && s->has_tiles)
-        carve_backward(s, &c);
+    carve_tokens(s, &c);
     if (s->backward)
         carve_sums(s, &c);
     carve_scratch(s, &own);
@@ -162,7 +216,7 @@ int mg_attn_call_prepare(call_state *s, const mg_attn_plan *plan, const mg_attn_
     s->value_row = round_up(s->call.value_dim, 8);
     s->entries = plan->entries;
     s->table_row = round_up(plan->entries, 32);
-    s->bf16 = mg_attn_bf16_wanted(s);
+    s->bf16 = s->could_bf16 = mg_attn_bf16_wanted(s);
     return lay_out(s, NULL);
 }
 
@@ -192,8 +246,11 @@ int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_ca
                     call->workspace ? "not aligned" : "NULL");
     lay_out(s, call->workspace);
     make_tables(s);
-    if (s->bf16 && !mg_attn_bf16_pack(s))
-        s->bf16 = 0; /* the workspace has room for both */
+    if (s->bf16 && !mg_attn_bf16_pack(s)) {
+        s->bf16 = 0;
+        lay_out(s, call->workspace);
+        make_tables(s);
+    }
     if (s->has_tiles && !s->bf16)
         mg_attn_pack_keys(s);
     if (s->has_pairs)

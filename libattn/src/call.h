@@ -49,11 +49,14 @@ typedef struct near_rows {
 } near_rows;
 enum { NEAR_Q, NEAR_K, NEAR_V, NEAR_DOUT, NEAR_OUT, NEAR_TENSORS };
 
+/* Tokens of calls in bf16. In forward V is in pairs, and the queries are in a thread's scratch. */
+enum { HALF_K, HALF_V, HALF_PAIRED_K, HALF_Q, HALF_DOUT, HALF_TURNED_Q, HALF_TURNED_DOUT, HALF_TENSORS };
+
 typedef struct scratch {
     float *q, *out, *softmax; /* forward: [heads][dim1][64], [heads][value_dim][64], [heads][3][64] */
     uint16_t *half_q;         /* forward in bf16: [heads][64][steps x 32]; out [heads][64][value tiles x 16], softmax
                                  [heads][64 + 64 x 16] */
-    void *room;               /* BF16_ROOM */
+    void *room;               /* bf16: BF16_ROOM, backward BF16_GRADIENT_ROOM */
     uint8_t *codes;           /* [SPAN][64][64] */
     float *bias, *keep, *ds;  /* [64][64], [HEAD_GROUP][64][64], [64][64] */
     float *careful;           /* mg_attn_careful_floats() */
@@ -70,12 +73,13 @@ typedef struct call_state {
     float *tables;
     band band;
     packed keys, queries;
-    int bf16;           /* forward_bf16.c does this call, and its keys and values are in `half` */
-    uint16_t *half[2];  /* [heads][tiles] as in amx.h */
-    float *lse, *delta; /* backward: [heads][tile_rows * 64], as in backward_tile */
-    float *dq;          /* [heads][tile_rows * 64][row] */
-    float *dk, *dv;     /* [heads][tile_columns][dim1 or value_dim x 64] */
-    int pairs_hide;     /* some heads hide listed pairs */
+    int bf16, could_bf16;             /* done in bf16, with tokens in `half`; the workspace has room for that */
+    uint16_t *half[HALF_TENSORS];     /* [heads][tiles] as in amx.h */
+    float *lse, *delta;               /* backward: [heads][tile_rows * 64], as in backward_tile */
+    float *dq;                        /* [heads][tile_rows * 64][dq_row] */
+    float *dk, *dv;                   /* [heads][tile_columns][dk_rows or dv_rows x 64] */
+    int32_t dq_row, dk_rows, dv_rows; /* row, dim1, value_dim; in bf16 up to multiples of 16, as in amx.h */
+    int pairs_hide;                   /* some heads hide listed pairs */
     near_rows near[NEAR_TENSORS];
     float *near_tables;     /* [heads][codes], as near_list has them */
     float *near_p_ds;       /* [pairs][2][heads at once] */
@@ -99,6 +103,8 @@ scratch mg_attn_call_scratch(const call_state *s, int thread);
 /* --- pack.c --- */
 void mg_attn_pack_keys(call_state *s);
 void mg_attn_pack_queries(call_state *s); /* backward */
+/* Log-sum-exp and D - dlse of a tile's `count` queries; returns whether all are finite. */
+int mg_attn_pack_statistics(call_state *s, int64_t unit, int64_t token, int count, int32_t head);
 /* Tokens of one tile in the lanes: out [dim][64]; what is beyond count is 0. Returns whether all is finite. */
 int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int count,
                        int32_t head, int32_t dim, float scale);
@@ -114,6 +120,8 @@ int32_t mg_attn_bf16_value_tiles(const call_state *s);
 int mg_attn_bf16_pack(call_state *s); /* 0: the call needs fp32 after all, for the sake of tokens or biases */
 void mg_attn_bf16_rows(call_state *s, int64_t rows, int32_t groups); /* of the band */
 
+/* --- backward_bf16.c --- */
+int mg_attn_bf16_pack_backward(call_state *s); /* as mg_attn_bf16_pack */
 /* --- band.c --- */
 /* Makes the band that begins at row of tiles `first`: 0, or -ECANCELED, or -EINVAL for a wrong code. */
 int mg_attn_band_load(call_state *s, int64_t first);

@@ -1,6 +1,6 @@
 /* The forward kernel in bf16 on matrix tiles: header of amx.h. Lanes are keys. */
 #include "amx.h"
-#include "forward_v4.h"
+#include "amx_lanes.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -111,10 +111,6 @@ INLINE void add_values(const row_room *r, const bf16_tile *t, int group, int32_t
 
 /* --- rows: scores to probabilities --- */
 
-typedef struct lookup {
-    __m512 low, high;
-} lookup;
-
 /* Biases of keys 4 l + r of a row, in units of log2. */
 INLINE __m512 bias_of(const bf16_tile *t, lookup table, int row, const int r, const int kind)
 {
@@ -152,19 +148,6 @@ __attribute__((noinline)) static void rare_row(__m512 p[4], const bf16_tile *t, 
     _mm512_storeu_ps(t->sums + row * 16, sum);
 }
 
-/* The nearest bf16, for numbers that are not near the largest. */
-INLINE __m512 rounded(__m512 x)
-{
-    const __m512i up = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
-    return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32((int32_t)0xffff0000)));
-}
-
-/* Two vectors, of neighbouring keys, as pairs in bf16: the upper halves of their words. */
-INLINE __m512i upper_halves(__m512 a, __m512 b)
-{
-    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(_mm512_castps_si512(a), 16), _mm512_castps_si512(b));
-}
-
 INLINE void one_row(row_room *room, const bf16_tile *t, lookup table, int group, int i, const int kind)
 {
     const int row = group * GROUP + i;
@@ -199,13 +182,7 @@ INLINE void one_row(row_room *room, const bf16_tile *t, lookup table, int group,
 INLINE void tile(const bf16_tile *t, const int kind)
 {
     row_room *room = t->room;
-    const __m512 log2_e = _mm512_set1_ps(LOG2_E);
-    lookup table = {_mm512_set1_ps(t->bias.constant * LOG2_E), _mm512_setzero_ps()};
-    if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32) {
-        table.low = _mm512_mul_ps(_mm512_loadu_ps(t->bias.table), log2_e);
-        if (kind == BIAS_LOOKUP32)
-            table.high = _mm512_mul_ps(_mm512_loadu_ps(t->bias.table + 16), log2_e);
-    }
+    const lookup table = table_of(&t->bias, kind);
     for (int group = 0; group * GROUP < t->queries; group++) {
         score_tiles(room->s, t, group);
         for (int i = 0; i < GROUP; i++)

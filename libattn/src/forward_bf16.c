@@ -1,4 +1,4 @@
-/* Forward in bf16 on matrix tiles, for the calls that mg_attn_bf16_wanted() takes: as forward.c, with the layouts of
+/* Which calls are done in bf16 on matrix tiles, and forward of them: as forward.c, with the layouts of
  * amx.h. Codes are read where they stand. */
 #include "amx.h"
 #include "call.h"
@@ -11,8 +11,9 @@
 int mg_attn_bf16_wanted(const call_state *s)
 {
     const mg_attn_call *call = &s->call;
-    return s->backend->bf16 && call->type == MG_ATTN_BF16 && call->dim > 8 && !s->backward && !s->has_pairs &&
-           !s->has_bias_element && !(call->dropout.probability > 0);
+    const int backward_too = !call->out_fp32 && !call->values && !call->dvalues && s->plan->hidden >= 0;
+    return s->backend->bf16 && call->type == MG_ATTN_BF16 && call->dim > 8 && !s->has_pairs && !s->has_bias_element &&
+           !(call->dropout.probability > 0) && (!s->backward || backward_too);
 }
 
 int32_t mg_attn_bf16_steps(const call_state *s) { return (s->call.dim + STEP - 1) / STEP; }
@@ -55,7 +56,7 @@ static void pack_tile(void *context, int thread, int64_t step, int64_t tile)
     (void)thread, (void)step;
     for (int32_t head = 0; head < s->call.heads; head++) {
         const int64_t unit = head * s->keys.tiles + tile;
-        uint16_t *k = s->half[0] + unit * steps * STEP * TILE, *v = s->half[1] + unit * tiles * 16 * TILE;
+        uint16_t *k = s->half[HALF_K] + unit * steps * STEP * TILE, *v = s->half[HALF_V] + unit * tiles * 16 * TILE;
         int good = 1;
         if (count < TILE || s->call.dim % STEP)
             memset(k, 0, (size_t)steps * STEP * TILE * sizeof *k);
@@ -82,6 +83,8 @@ int mg_attn_bf16_pack(call_state *s)
 {
     if (has_huge_bias(s))
         return 0;
+    if (s->backward)
+        return mg_attn_bf16_pack_backward(s);
     mg_attn_parallel(s->threads, 1, s->keys.tiles, pack_tile, s);
     int bad = 0;
     for (int64_t i = 0; i < s->call.heads * s->keys.tiles; i++)
@@ -159,8 +162,8 @@ static void add_tiles(const row_task *r, const plan_tile *tiles, int count)
         for (int i = 0; i < count; i++) {
             const int64_t unit = head * s->keys.tiles + tiles[i].column;
             const tile_place place = {.tile = &tiles[i], .row = r->row, .codes = codes[i], .keys_in_lanes = 1};
-            t.k = s->half[0] + unit * t.steps * STEP * TILE;
-            t.v = s->half[1] + unit * t.value_tiles * 16 * TILE;
+            t.k = s->half[HALF_K] + unit * t.steps * STEP * TILE;
+            t.v = s->half[HALF_V] + unit * t.value_tiles * 16 * TILE;
             t.codes_stride = strides[i];
             if (mg_attn_tile_bias(&t.bias, r->w.bias, s, &place, head, 0))
                 s->backend->bf16(&t);

@@ -165,6 +165,7 @@ typedef struct dropout_tile {
 } dropout_tile;
 
 struct bf16_tile;
+struct bf16_gradient_tile;
 
 typedef struct attn_backend {
     const char *name;
@@ -174,8 +175,10 @@ typedef struct attn_backend {
     /* Lookups of `forward` want codes by four: turns the codes of a tile, query-major in rows `stride` apart. NULL:
        they are lanes last. */
     void (*turn_codes)(uint8_t *out, const uint8_t *in, int64_t stride);
-    /* Forward of calls in bf16, of amx.h; NULL: as in fp32. Tiles are worked on between begin and end. */
+    /* Calls in bf16, of amx.h; NULL: as in fp32. Tiles are worked on between begin and end. */
     void (*bf16)(const struct bf16_tile *);
+    void (*bf16_backward)(const struct bf16_gradient_tile *);
+    void (*bf16_order_codes)(uint8_t *codes);
     void (*bf16_begin)(void);
     void (*bf16_end)(void);
     void (*backward)(const backward_tile *);

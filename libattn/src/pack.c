@@ -154,7 +154,7 @@ static const float *load_nothing(float room[ROOM], const packing *p, int part, i
 }
 
 /* The query's log-sum-exp and delta; returns whether it sees nothing. */
-static int pack_statistics(call_state *s, int64_t unit, int64_t token, int i, int32_t head, float *finite)
+static int query_statistics(call_state *s, int64_t unit, int64_t token, int i, int32_t head)
 {
     const mg_attn_call *call = &s->call;
     const int64_t at = (int64_t)head * s->plan->queries + token + i;
@@ -173,8 +173,22 @@ static int pack_statistics(call_state *s, int64_t unit, int64_t token, int i, in
         delta += (double)out[d] * dout[d];
     s->lse[unit * TILE + i] = lse;
     s->delta[unit * TILE + i] = (float)(delta - (call->dlse ? (double)call->dlse[at] : 0));
-    *finite += lse * 0 + s->delta[unit * TILE + i] * 0;
     return 0;
+}
+
+int mg_attn_pack_statistics(call_state *s, int64_t unit, int64_t token, int count, int32_t head)
+{
+    float finite = 0;
+    for (int i = 0; i < TILE; i++) {
+        if (i < count) {
+            if (!query_statistics(s, unit, token, i, head))
+                finite += (s->lse[unit * TILE + i] + s->delta[unit * TILE + i]) * 0;
+            continue;
+        }
+        s->lse[unit * TILE + i] = __builtin_inff();
+        s->delta[unit * TILE + i] = 0;
+    }
+    return finite == 0;
 }
 
 static void pack_head(const packing *p, int64_t tile, int32_t head)
@@ -182,17 +196,12 @@ static void pack_head(const packing *p, int64_t tile, int32_t head)
     call_state *s = p->s;
     const int64_t unit = head * p->side->tiles + tile, token = tile * TILE;
     const int count = (int)smaller_of(TILE, p->tokens - token), of_queries = p->side == &s->queries;
-    float finite = 0;
-    int32_t bad = 0;
+    int32_t bad = of_queries && !mg_attn_pack_statistics(s, unit, token, count, head);
     eight rooms[2];
-    for (int i = count; i < TILE && of_queries; i++) {
-        s->lse[unit * TILE + i] = __builtin_inff();
-        s->delta[unit * TILE + i] = 0;
-    }
     for (int i = 0; i < TILE; i += EIGHT) {
         const float *rows[2][EIGHT];
         for (int j = 0; j < EIGHT; j++) {
-            const int there = i + j < count && !(of_queries && pack_statistics(s, unit, token, i + j, head, &finite));
+            const int there = i + j < count && !(of_queries && s->lse[unit * TILE + i + j] == __builtin_inff());
             for (int part = 0; part < 2; part++)
                 rows[part][j] = there ? load_token(rooms[part][j], p, part, unit, token, i + j, head, &bad)
                                       : load_nothing(rooms[part][j], p, part, unit, i + j);
@@ -203,7 +212,7 @@ static void pack_head(const packing *p, int64_t tile, int32_t head)
                       p->blocks ? BLOCK : HALF, rows[part], dim1, part || s->has_bias_element ? 1 : p->scale);
         }
     }
-    p->side->bad[unit] = bad || !(finite == 0);
+    p->side->bad[unit] = bad != 0;
 }
 
 /* All heads of a tile together: they share the tensor's cache lines. */
