@@ -30,14 +30,6 @@ static void put_token(const layout *to, const uint16_t *x, int i)
         to->paired[(i % 4 / 2 * tiles + d / 16) * 512 + i / 4 * 32 + d % 16 * 2 + i % 2] = x[d];
 }
 
-static int all_finite(const uint16_t *x, int32_t dim)
-{
-    int bad = 0;
-    for (int32_t d = 0; d < dim; d++)
-        bad |= (x[d] & 0x7f80) == 0x7f80;
-    return !bad;
-}
-
 /* `count` tokens of one tile of a head; returns whether all are finite. */
 static int put_tile(const layout *to, const mg_attn_tensor *from, int64_t token, int count, int32_t head)
 {
@@ -54,7 +46,7 @@ static int put_tile(const layout *to, const mg_attn_tensor *from, int64_t token,
         memset(to->paired, 0, of_tiles);
     for (int i = 0; i < count; i++) {
         const uint16_t *x = (const uint16_t *)from->data + (token + i) * from->token_stride + head * from->head_stride;
-        good &= all_finite(x, to->dim);
+        good &= all_finite_bf16(x, to->dim);
         put_token(to, x, i);
     }
     return good;

@@ -24,20 +24,12 @@ static const uint16_t *token_of(const mg_attn_tensor *from, int64_t token, int32
     return (const uint16_t *)from->data + token * from->token_stride + head * from->head_stride;
 }
 
-static int all_finite(const uint16_t *x, int32_t dim)
-{
-    int bad = 0;
-    for (int32_t d = 0; d < dim; d++)
-        bad |= (x[d] & 0x7f80) == 0x7f80;
-    return !bad;
-}
-
 static int pack_key(uint16_t *to, const uint16_t *from, int key, int32_t dim)
 {
     to += key % 4 * 512 + key / 4 * 2;
     for (int32_t d = 0; d < dim; d++)
         to[d / STEP * 4 * 512 + d % STEP / 2 * 32 + d % 2] = from[d];
-    return all_finite(from, dim);
+    return all_finite_bf16(from, dim);
 }
 
 static int pack_value(uint16_t *to, const uint16_t *from, int key, int32_t dim, int32_t tiles)
@@ -45,7 +37,7 @@ static int pack_value(uint16_t *to, const uint16_t *from, int key, int32_t dim, 
     to += key % 4 / 2 * (int64_t)tiles * 512 + key / 4 * 32 + key % 2;
     for (int32_t d = 0; d < dim; d++)
         to[d / 16 * 512 + d % 16 * 2] = from[d];
-    return all_finite(from, dim);
+    return all_finite_bf16(from, dim);
 }
 
 static void pack_tile(void *context, int thread, int64_t step, int64_t tile)

@@ -20,4 +20,12 @@ static inline uint16_t to_bf16(float x)
     return x != x ? (uint16_t)(word >> 16 | 0x40) : (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 
+static inline int all_finite_bf16(const uint16_t *x, int32_t count)
+{
+    int bad = 0;
+    for (int32_t i = 0; i < count; i++)
+        bad |= (x[i] & 0x7f80) == 0x7f80;
+    return !bad;
+}
+
 #endif
