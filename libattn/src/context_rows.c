@@ -66,8 +66,20 @@ static void merge_chunk(void *context, int thread, int64_t step, int64_t chunk)
                       w->part_lse + h * w->rows + i, rows, 1, w->dim);
 }
 
+/* Heads that lie side by side are one of all their floats. */
+static void join_heads(row_work *w)
+{
+    const int64_t floats = (int64_t)w->heads * w->dim;
+    if (w->to.head_stride != w->dim || (w->from.data && w->from.head_stride != w->dim) || floats > INT32_MAX)
+        return;
+    w->dim = (int32_t)floats;
+    w->heads = 1;
+}
+
 static void in_chunks(row_work w, int threads, void (*work)(void *context, int thread, int64_t step, int64_t chunk))
 {
+    if (!w.lse)
+        join_heads(&w);
     mg_attn_parallel(mg_attn_threads(threads), 1, (w.rows + CHUNK - 1) / CHUNK, work, &w);
 }
 
