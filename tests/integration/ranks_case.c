@@ -84,6 +84,26 @@ int ranks_make_data(void **state)
     return status;
 }
 
+int64_t ranks_boundary_rows(const int32_t *parts)
+{
+    enum { NODES = 150, MOST = 16 };
+    static uint8_t needed[MOST][NODES];
+    mg_graph *graph = make_graph(NODES);
+    int64_t rows = 0;
+    memset(needed, 0, sizeof needed);
+    for (int64_t i = 0; i < NODES; i++)
+        for (int64_t e = graph->starts[i]; e < graph->starts[i + 1]; e++) {
+            const int32_t j = graph->columns[e];
+            if (parts[i] != parts[j])
+                needed[parts[i]][j] = 1;
+        }
+    for (int part = 0; part < MOST; part++)
+        for (int64_t j = 0; j < NODES; j++)
+            rows += needed[part][j];
+    mg_graph_destroy(graph);
+    return rows;
+}
+
 /* --- runs --- */
 
 void ranks_run(int ranks, const char *format, ...)

@@ -19,4 +19,6 @@ void ranks_train(const char *name, const char *data, const char *settings, int r
 void ranks_compare(const char *name, const char *reference);
 /* Bytes that rank r sent in the last step. */
 double ranks_sent(const char *name, int rank);
+/* Rows of graph.npz that parts of its 150 nodes need from each other: distinct nodes of others beside a part's own. */
+int64_t ranks_boundary_rows(const int32_t *parts);
 #endif

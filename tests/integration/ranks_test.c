@@ -1,15 +1,16 @@
-/* One rank equals many: ranks_test [all] [MPIRUN]. Without `all` a subset that covers every model, method and local
- * part; with a path of mpirun, ranks are processes. */
+/* One rank equals many: ranks_test [MPIRUN], a subset that covers every model, method and local part; with a path of
+ * mpirun, ranks are processes. ranks_test only=MODEL [MPIRUN]: one model on every number of ranks; ranks_test list:
+ * their names. */
 #include "integration/ranks_case.h"
 
-static int is_all;
+static const char *only;
 
 #define ENCODINGS " model.encodings.degree=16 model.encodings.laplacian=3 model.encodings.random_walk=3"
 #define MASKED " attention.far=mask model.encodings.distance=2"
 
 typedef struct model {
     const char *name, *settings, *methods[4];
-    int few; /* on 3 ranks only, unless all */
+    int few; /* on 3 ranks only, unless it is alone */
 } model;
 
 static const model models[] = {
@@ -44,13 +45,15 @@ static void check_method(const model *m, const char *method, int ranks)
     snprintf(settings, sizeof settings, "%s parallel.context_method=%s", m->settings, method);
     ranks_train(name, "graph.npz", settings, ranks);
     ranks_compare(name, m->name);
+    if (only)
+        printf("    %s is one rank's\n", name), fflush(stdout);
 }
 
 static void check_model(const model *m)
 {
     static const int every[] = {2, 3, 4, 7, 8, 0}, some[] = {2, 8, 0}, three[] = {3, 0}, processes[] = {2, 3, 0};
-    const int *counts = is_all ? every : *ranks_mpirun ? processes : m->few ? three : some;
-    if (*ranks_mpirun && !is_all && m->few)
+    const int *counts = only ? every : *ranks_mpirun ? processes : m->few ? three : some;
+    if (*ranks_mpirun && !only && m->few)
         return;
     ranks_train(m->name, "graph.npz", m->settings, 1);
     for (int k = 0; m->methods[k]; k++)
@@ -61,8 +64,13 @@ static void check_model(const model *m)
 static void same_as_one_rank(void **state)
 {
     (void)state;
+    int found = 0;
     for (int m = 0; m < MODELS; m++)
-        check_model(&models[m]);
+        if (!only || !strcmp(only, models[m].name)) {
+            check_model(&models[m]);
+            found = 1;
+        }
+    assert_true(found);
 }
 
 /* Three ranks of eight hold nothing, the others one node each. Not gatedgcn: where a node has one neighbour, its gate's
@@ -183,6 +191,40 @@ static void sent_bytes_are_the_formulas(void **state)
     }
 }
 
+/* Sparse attention sends each boundary row once to each rank that needs it: k and v forward, k, v again and their
+ * gradients home in backward. Parts are those of `partition`. */
+static void halo_sends_boundary_rows(void **state)
+{
+    enum { LAYERS = 2, HIDDEN = 16, NODES = 150 };
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        char name[32], path[64];
+        int32_t parts[NODES];
+        snprintf(name, sizeof name, "boundary-%d", ranks);
+        ranks_run(ranks,
+                  "train --data graph.npz --out %s --set train.epochs=1 model.kind=gt model.layers=%d model.hidden=%d "
+                  "model.heads=4 model.encodings.distance=1 attention.far=mask parallel.context_method=halo",
+                  name, LAYERS, HIDDEN);
+        program_works("partition graph.npz --parts %d --out parts.csv", ranks);
+        FILE *file = fopen("parts.csv", "r");
+        assert_non_null(file);
+        assert_int_equal(fscanf(file, "id,part"), 0);
+        for (int i = 0; i < NODES; i++)
+            assert_int_equal(fscanf(file, "%*d,%d", &parts[i]), 1);
+        fclose(file);
+        double sent = 0, rows = (double)ranks_boundary_rows(parts);
+        for (int r = 0; r < ranks; r++)
+            sent += ranks_sent(name, r);
+        snprintf(path, sizeof path, "%s/summary.json", name);
+        const double expected =
+            6.0 * rows * LAYERS * HIDDEN * sizeof(float) + 8.0 * (ranks - 1) * program_number(path, "parameters");
+        assert_true(rows > 0);
+        if (sent != expected)
+            fail_msg("%s: %.0f bytes were sent; %.0f boundary rows and the parameters are %.0f", name, sent, rows,
+                     expected);
+    }
+}
+
 /* mpirun's children; the job must end by itself soon after one of them is gone. */
 static void killed_ends_the_job(void **state)
 {
@@ -233,18 +275,30 @@ static void refused(void **state)
                     "train --data graph.npz --out far --ranks 3 %s train.lr=1e6 train.clip=0 train.epochs=50", small);
 }
 
+static int list(void)
+{
+    for (int m = 0; m < MODELS; m++)
+        puts(models[m].name);
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
     for (int a = 1; a < count; a++)
-        if (!strcmp(arguments[a], "all"))
-            is_all = 1;
+        if (!strcmp(arguments[a], "list"))
+            return list();
+        else if (!strncmp(arguments[a], "only=", 5))
+            only = arguments[a] + 5;
         else
             ranks_mpirun = arguments[a];
+    const struct CMUnitTest one[] = {cmocka_unit_test(same_as_one_rank)};
+    if (only)
+        return cmocka_run_group_tests_name(only, one, ranks_make_data, program_teardown);
 #define BOTH                                                                                                           \
     cmocka_unit_test(same_as_one_rank), cmocka_unit_test(more_ranks_than_nodes),                                       \
         cmocka_unit_test(resumed_on_other_ranks), cmocka_unit_test(predicted_alike),                                   \
         cmocka_unit_test(same_bytes_again), cmocka_unit_test(what_is_written),                                         \
-        cmocka_unit_test(sent_bytes_are_the_formulas)
+        cmocka_unit_test(sent_bytes_are_the_formulas), cmocka_unit_test(halo_sends_boundary_rows)
     const struct CMUnitTest threads[] = {BOTH, cmocka_unit_test(interrupted_goes_on), cmocka_unit_test(refused)};
     const struct CMUnitTest processes[] = {BOTH, cmocka_unit_test(killed_ends_the_job)};
     return *ranks_mpirun ? cmocka_run_group_tests_name("processes", processes, ranks_make_data, program_teardown)
