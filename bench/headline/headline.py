@@ -125,7 +125,8 @@ def against(o, found, way, others, ranks):
         theirs = theirs.get("bytes", theirs.get("needs"))
         if "bytes" not in r or not theirs:
             continue
-        text = "%s: %.1f %% less" % (b, 100 * (1 - r["bytes"] / theirs))
+        saved = 100 * (1 - r["bytes"] / theirs)
+        text = "%s: %.1f %% %s" % (b, abs(saved), "less" if saved > 0 else "more")
         two, their_two = found.get((way, 2), {}), found.get((b, 2), {})
         if not o.no_seconds and "steps" in two and "steps" in their_two:
             text += ", %.2f times as fast" % (seconds_of(their_two) / seconds_of(two))
@@ -169,7 +170,7 @@ def find_data(o, name, work):
     data = os.path.join(o.data, name + ".npz")
     if name == "generated":
         data = work + "/generated.npz"
-        subprocess.run([o.program, "generate", "sbm", "--nodes", "5000", "--out", data], check=True,
+        subprocess.run([o.program, "generate", "sbm", "--nodes", "3000", "--out", data], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if not os.path.exists(data):
         return None, 0
