@@ -156,7 +156,7 @@ def table_of(o, name, data, nodes, work):
             say("    %s, %s, %d ranks: %s (%.0f s)" % (name, way, ranks, cell(o, found[way, ranks], ranks),
                                                        time.time() - begun))
     ways = [(way, others) for way, _, others in WAYS if chosen(o, way)]
-    head = "| %s, %d nodes | %s | at %d ranks against |" % (
+    head = "| %s, %d nodes | %s | at %d ranks, times on 2, against |" % (
         name, nodes, " | ".join("%d rank%s" % (r, "s" * (r > 1)) for r in o.ranks), max(o.ranks))
     lines = [head, "|---" * (len(o.ranks) + 2) + "|"]
     for way, others in ways:

@@ -4,10 +4,8 @@
 
 #include <math.h>
 
-enum {
-    AHEAD = 16,
-    /* rows that are fetched before they are read */ BLOCK = 8 /* vectors of a row that stay in registers */
-};
+enum { AHEAD = 16 }; /* rows that are fetched before they are read */
+enum { BLOCK = 8 };  /* vectors of a row that stay in registers */
 
 INLINE int64_t row_of(const int32_t *rows, int64_t e) { return rows ? rows[e] : e; }
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -169,7 +167,7 @@ static void table_sums(float *sums, const float *ds, const uint8_t *codes, int64
 /* --- softmax of a query's edges [count][heads], head by head --- */
 
 /* Lanes l of edges that follow each other belong to head l % heads, where that divides LANES: one pass over all floats.
- * Else one for each register of heads. x: what is folded to lanes; gives each lane its head's. */
+ * Else a pass for each register of heads. across: each lane gets what all lanes of its head make. */
 INLINE vec across_most(vec x, int32_t heads)
 {
     float a[LANES];
@@ -192,7 +190,7 @@ INLINE vec across_sum(vec x, int32_t heads)
     return load(a);
 }
 
-/* n of a row's floats at p: all at once, stride LANES; or a column of heads, stride heads. */
+/* The first n floats at p; `rest` in the lanes behind them. */
 INLINE vec load_filled(const float *p, int64_t n, float rest)
 {
     float a[LANES];
@@ -203,6 +201,7 @@ INLINE vec load_filled(const float *p, int64_t n, float rest)
     return load(a);
 }
 
+/* Floats [0, count) by steps of `stride`, `width` at each (0: all that are left), folded by heads unless that is 0. */
 INLINE void softmax_lanes(float *p, int64_t count, int64_t stride, int64_t width, int32_t fold_heads)
 {
     vec most = splat(-INFINITY), sum = splat(0);
@@ -357,7 +356,7 @@ INLINE void sum_as(float *y, const float *x, int64_t stride, const int32_t *rows
         sum_block(y, x, stride, rows, w, pairs, count, heads, dim, v * LANES, 1, how);
 }
 
-/* Columns [first, columns) one register, or a part of one, of a head at a time. */
+/* Any sizes: one register, or a part of one, of a head at a time. */
 static void sum_any(float *y, const float *x, int64_t stride, const int32_t *rows, const float *w, const int32_t *pairs,
                     int64_t count, int32_t heads, int32_t dim)
 {
