@@ -157,10 +157,16 @@ static int report_all(const session *s, const mg_summary *summaries, char *const
     int status = mg_summary_write_all(s->run, summaries, names, s->count);
     if (status)
         return status;
-    double mean, deviation, *values = allocate(s->count, sizeof *values);
+    double mean, deviation, validation, spread, *values = allocate(s->count, sizeof *values);
+    for (int64_t c = 0; values && c < s->count; c++)
+        values[c] = summaries[c].validation;
+    int64_t validated = values ? mg_summary_mean(&validation, &spread, values, s->count) : 0;
     for (int64_t c = 0; values && c < s->count; c++)
         values[c] = summaries[c].test;
     int64_t used = values ? mg_summary_mean(&mean, &deviation, values, s->count) : 0;
+    if (validated)
+        printf("validation %s %.4f, standard error %.4f\n", summaries[0].metric, validation,
+               spread / sqrt((double)validated));
     if (used)
         printf("test %s %.4f, deviation %.4f, standard error %.4f over %lld runs in %s\n", summaries[0].metric, mean,
                deviation, deviation / sqrt((double)used), (long long)used, s->run);
