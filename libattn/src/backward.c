@@ -28,6 +28,7 @@
 typedef struct chunk_task {
     call_state *s;
     int64_t row_begin, row_end, column_begin, column_end; /* in tiles */
+    int64_t next_row, next_column; /* where this thread's next task may begin, whose codes are fetched; or -1 */
     int32_t head_begin, head_end;
     scratch w;
 } chunk_task;
@@ -45,6 +46,18 @@ static void store_value_gradients(const call_state *s, const tile_place *place, 
         dvalues[map->near_starts[query] + s->plan->entry_offsets[e]] =
             ds[half_lane(position % TILE, TILE) + position / TILE * HALF];
     }
+}
+
+/* The codes of this tile's place in the next task. */
+static const uint8_t *codes_ahead(const chunk_task *c, const tile_place *place)
+{
+    const mg_attn_map *map = &c->s->plan->map;
+    const int64_t row = c->next_row + place->row - c->row_begin,
+                  column = c->next_column + place->tile->column - c->column_begin;
+    if (map->kind != MG_ATTN_DENSE || c->next_row < 0 || row >= c->s->plan->queries / TILE ||
+        column >= c->s->plan->tile_columns)
+        return NULL;
+    return map->dense + (map->query_begin + row * TILE) * map->dense_stride + map->key_begin + column * TILE;
 }
 
 /* `next` and its head: what is done after this, to be fetched meanwhile; its tile is NULL where nothing is known.
@@ -77,6 +90,10 @@ static int do_fp32_tile(const chunk_task *c, const tile_place *place, int32_t he
                        .dv = part_of(s->dv, key_unit, value_dim),
                        .ds = c->w.ds};
     t.need_ds = t.dq || t.dk || call->dtable || call->dvalues;
+    if (head == c->head_begin) {
+        t.codes_ahead = codes_ahead(c, place);
+        t.codes_stride = s->plan->map.dense_stride;
+    }
     if (next->tile) {
         const int64_t keys = next_head * s->keys.tiles + next->tile->column,
                       queries_ahead = next_head * s->queries.tiles + next->row;
@@ -227,12 +244,15 @@ static chunk_task task_of(call_state *s, int thread, int64_t step, int64_t task)
 {
     const mg_attn_plan *plan = s->plan;
     const int64_t group = task / plan->chunks, r = task % plan->chunks, column = (r + step) % plan->chunks;
+    const int64_t next = (r + 1) % plan->chunks, next_column = (next + step) % plan->chunks;
     const int64_t rows = smaller_of(s->band.rows, plan->tile_rows - s->band.first);
     return (chunk_task){.s = s,
                         .row_begin = s->band.first + chunk_begin(rows, plan->chunks, r),
                         .row_end = s->band.first + chunk_begin(rows, plan->chunks, r + 1),
                         .column_begin = chunk_begin(plan->tile_columns, plan->chunks, column),
                         .column_end = chunk_begin(plan->tile_columns, plan->chunks, column + 1),
+                        .next_row = s->band.first + chunk_begin(rows, plan->chunks, next),
+                        .next_column = chunk_begin(plan->tile_columns, plan->chunks, next_column),
                         .head_begin = (int32_t)group * HEAD_GROUP,
                         .head_end = (int32_t)smaller_of(group * HEAD_GROUP + HEAD_GROUP, s->call.heads),
                         .w = mg_attn_call_scratch(s, thread)};

@@ -159,18 +159,23 @@ static int query_statistics(call_state *s, int64_t unit, int64_t token, int i, i
     const mg_attn_call *call = &s->call;
     const int64_t at = (int64_t)head * s->plan->queries + token + i;
     const float lse = call->lse[at];
-    double delta = 0;
-    float out[MG_ATTN_MAX_DIM], dout[MG_ATTN_MAX_DIM];
+    double parts[4] = {0}; /* one chain of additions would wait for itself */
+    float rooms[2][ROOM];
     if (lse == -__builtin_inff()) {
         s->lse[unit * TILE + i] = __builtin_inff();
         s->delta[unit * TILE + i] = 0;
         return 1;
     }
     const mg_attn_type type = call->out_fp32 ? MG_ATTN_FP32 : call->type;
-    mg_attn_load_row(out, &call->out, type, token + i, head, call->value_dim);
-    mg_attn_load_row(dout, &call->dout, type, token + i, head, call->value_dim);
-    for (int32_t d = 0; d < call->value_dim; d++)
-        delta += (double)out[d] * dout[d];
+    const float *out = row_of(rooms[0], &call->out, type, token + i, head, call->value_dim),
+                *dout = row_of(rooms[1], &call->dout, type, token + i, head, call->value_dim);
+    int32_t d = 0;
+    for (; d + 4 <= call->value_dim; d += 4)
+        for (int j = 0; j < 4; j++)
+            parts[j] += (double)out[d + j] * dout[d + j];
+    for (; d < call->value_dim; d++)
+        parts[0] += (double)out[d] * dout[d];
+    const double delta = parts[0] + parts[1] + (parts[2] + parts[3]);
     s->lse[unit * TILE + i] = lse;
     s->delta[unit * TILE + i] = (float)(delta - (call->dlse ? (double)call->dlse[at] : 0));
     return 0;
