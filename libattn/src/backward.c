@@ -28,7 +28,7 @@
 typedef struct chunk_task {
     call_state *s;
     int64_t row_begin, row_end, column_begin, column_end; /* in tiles */
-    int64_t next_row, next_column; /* where this thread's next task may begin, whose codes are fetched; or -1 */
+    int64_t next_row, next_column; /* where this thread's next task may begin, whose codes are fetched */
     int32_t head_begin, head_end;
     scratch w;
 } chunk_task;
@@ -54,8 +54,7 @@ static const uint8_t *codes_ahead(const chunk_task *c, const tile_place *place)
     const mg_attn_map *map = &c->s->plan->map;
     const int64_t row = c->next_row + place->row - c->row_begin,
                   column = c->next_column + place->tile->column - c->column_begin;
-    if (map->kind != MG_ATTN_DENSE || c->next_row < 0 || row >= c->s->plan->queries / TILE ||
-        column >= c->s->plan->tile_columns)
+    if (map->kind != MG_ATTN_DENSE || row >= c->s->plan->queries / TILE || column >= c->s->plan->tile_columns)
         return NULL;
     return map->dense + (map->query_begin + row * TILE) * map->dense_stride + map->key_begin + column * TILE;
 }
