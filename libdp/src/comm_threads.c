@@ -183,7 +183,9 @@ static void rest(endpoint *end, piece *p, int64_t round, double seconds)
         late = forever ? pthread_cond_wait(&box->changed, &box->lock)
                        : pthread_cond_timedwait(&box->changed, &box->lock, &until);
     box->awaited = NULL;
-    atomic_store_explicit(&box->awaits, -1, memory_order_relaxed);
+    /* One that is late only warns and goes on waiting: others who warn at the same moment are to find it so. */
+    if (!late || atomic_load_explicit(&p->state, memory_order_relaxed) == DONE)
+        atomic_store_explicit(&box->awaits, -1, memory_order_relaxed);
     pthread_mutex_unlock(&box->lock);
 }
 
