@@ -101,8 +101,9 @@ INLINE vec sums_of_small(const float *x, int levels)
 {
     vec parts[LANES];
     UNROLL
-    for (int i = 0; i < 1 << levels; i++)
-        parts[i] = load(x + i * LANES);
+    for (int i = 0; i < LANES; i++)
+        if (i < 1 << levels)
+            parts[i] = load(x + i * LANES);
     return fold(parts, levels);
 }
 
