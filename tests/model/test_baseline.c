@@ -181,17 +181,19 @@ static void bytes_are_the_formula(void **state)
                                    ? LAYERS * weights * (3 * DIM + 1) + weights * (2 * DIM + 1) + table
                                    : LAYERS * weights + weights + table;
         mg_model_baseline *b;
-        mg_attn_call call = make(NULL, (const float[]){0}, HEADS, DIM).call;
+        static float inputs[4 * TOKENS * HEADS * DIM];
+        side s = make(inputs, (const float[]){0}, HEADS, DIM);
         assert_true(mg_model_baseline_bytes(&desc, TOKENS, pairs, 1) == (double)(4 * floats + lists));
         taken = 0;
         mg_model_set_memory_hook(take);
         assert_int_equal(mg_model_baseline_create(&b, &desc), 0);
         mg_model_set_memory_hook(NULL);
-        const int64_t held = taken + mg_model_baseline_engine(b).workspace_bytes(b, &call, 1);
+        const int64_t held = taken + mg_model_baseline_engine(b).workspace_bytes(b, &s.call, 1);
         const int64_t small = (int64_t)sizeof *b + LAYERS * (int64_t)sizeof(float *);
         if (held != small + 4 * floats + lists)
             fail_msg("kind %d takes %lld bytes, the formula says %lld", kind, (long long)held,
                      (long long)(4 * floats + lists));
+        drop(&s);
         mg_model_baseline_destroy(b);
     }
 }
