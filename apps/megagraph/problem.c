@@ -376,7 +376,7 @@ int mg_problem_better(mg_metric metric, double value, double than)
     return metric == MG_METRIC_MAE ? value < than : value > than;
 }
 
-static void softmax(float *row, int64_t count)
+void mg_problem_softmax(float *row, int64_t count)
 {
     float top = row[0], sum = 0;
     for (int64_t c = 1; c < count; c++)
@@ -393,7 +393,7 @@ void mg_problem_finish(const mg_problem *problem, float *outputs, int64_t rows)
     for (int64_t i = 0; i < rows; i++) {
         float *row = outputs + i * columns;
         if (problem->task == MG_TASK_CLASSIFICATION)
-            softmax(row, columns);
+            mg_problem_softmax(row, columns);
         for (int64_t c = 0; c < columns; c++) {
             if (problem->task == MG_TASK_MULTILABEL)
                 row[c] = 1 / (1 + expf(-row[c]));

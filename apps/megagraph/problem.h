@@ -39,6 +39,9 @@ int mg_problem_create_trained(mg_problem **out, const mg_dataset *data, const mg
                               const float *deviation);
 void mg_problem_destroy(mg_problem *problem);
 
+/* Of a row of outputs, in place. */
+void mg_problem_softmax(float *row, int64_t count);
+
 /* Metric over the items of one split (MG_DATASET_TEST, ...). outputs: [items][outputs] of the model, raw. NaN:
  * undefined. */
 double mg_problem_score(const mg_problem *problem, mg_metric metric, const float *outputs, int which);

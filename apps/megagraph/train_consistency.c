@@ -3,6 +3,7 @@
  * row and p = softmax(its outputs), cross entropy of p against q, its mean over those rows times train.consistency.
  * The weight rises over the first 1 / (1 - train.average) steps, which is as long as the average remembers. */
 #include <math.h>
+#include <string.h>
 
 #include "app.h"
 #include "trainer.h"
@@ -21,18 +22,6 @@ static double weight_now(const trainer *t)
     return t->config->train.consistency * exp(-5 * left * left);
 }
 
-/* y = softmax(x); may be x. */
-static void softmax(float *y, const float *x, int64_t count)
-{
-    float most = x[0], sum = 0;
-    for (int64_t c = 1; c < count; c++)
-        most = x[c] > most ? x[c] : most;
-    for (int64_t c = 0; c < count; c++)
-        sum += y[c] = expf(x[c] - most);
-    for (int64_t c = 0; c < count; c++)
-        y[c] /= sum;
-}
-
 void mg_trainer_agree(trainer *t, const mg_unit *unit)
 {
     int64_t classes = t->problem->outputs;
@@ -42,8 +31,9 @@ void mg_trainer_agree(trainer *t, const mg_unit *unit)
         float *to = t->doutputs + r * classes, *q = t->taught + r * classes;
         if (item < 0 || t->problem->split[item] == MG_DATASET_TRAIN)
             continue;
-        softmax(q, q, classes);
-        softmax(to, t->runner.outputs + r * classes, classes);
+        memcpy(to, t->runner.outputs + r * classes, (size_t)classes * sizeof *to);
+        mg_problem_softmax(q, classes);
+        mg_problem_softmax(to, classes);
         for (int64_t c = 0; c < classes; c++)
             to[c] = scale * (to[c] - q[c]);
     }

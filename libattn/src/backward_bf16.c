@@ -14,12 +14,9 @@ typedef struct layout {
     int32_t dim;
 } layout;
 
-static int32_t steps_of(int32_t dim) { return (dim + STEP - 1) / STEP; }
-static int32_t tiles_of_dim(int32_t dim) { return (dim + 15) / 16; }
-
 static void put_token(const layout *to, const uint16_t *x, int i)
 {
-    const int32_t steps = steps_of(to->dim), tiles = tiles_of_dim(to->dim);
+    const int32_t steps = round_up(to->dim, STEP) / STEP, tiles = round_up(to->dim, 16) / 16;
     if (to->rows)
         memcpy(to->rows + i * steps * STEP, x, (size_t)to->dim * sizeof *x);
     for (int32_t d = 0; d < to->dim && to->columns; d++)
@@ -33,8 +30,8 @@ static void put_token(const layout *to, const uint16_t *x, int i)
 /* `count` tokens of one tile of a head; returns whether all are finite. */
 static int put_tile(const layout *to, const mg_attn_tensor *from, int64_t token, int count, int32_t head)
 {
-    const size_t of_steps = (size_t)steps_of(to->dim) * STEP * TILE * sizeof(uint16_t),
-                 of_tiles = (size_t)tiles_of_dim(to->dim) * 16 * TILE * sizeof(uint16_t);
+    const size_t of_steps = (size_t)round_up(to->dim, STEP) * TILE * sizeof(uint16_t),
+                 of_tiles = (size_t)round_up(to->dim, 16) * TILE * sizeof(uint16_t);
     int good = 1;
     if (to->rows)
         memset(to->rows, 0, of_steps);
@@ -63,8 +60,8 @@ static void pack_tile(void *context, int thread, int64_t step, int64_t tile)
     const mg_attn_call *call = &s->call;
     const mg_attn_plan *plan = s->plan;
     const int64_t token = tile * TILE;
-    const int32_t steps = steps_of(call->dim) * STEP, value_steps = steps_of(call->value_dim) * STEP,
-                  wide = tiles_of_dim(call->dim) * 16, value_wide = tiles_of_dim(call->value_dim) * 16;
+    const int32_t steps = round_up(call->dim, STEP), value_steps = round_up(call->value_dim, STEP),
+                  wide = round_up(call->dim, 16), value_wide = round_up(call->value_dim, 16);
     (void)thread, (void)step;
     for (int32_t head = 0; head < call->heads; head++) {
         if (tile < s->keys.tiles) {
@@ -109,10 +106,10 @@ int mg_attn_bf16_backward_tile(const call_state *s, const scratch *w, const tile
 {
     const mg_attn_call *call = &s->call;
     const int64_t keys = head * s->keys.tiles + place->tile->column, queries = head * s->queries.tiles + place->row;
-    bf16_gradient_tile t = {.steps = steps_of(call->dim),
-                            .value_steps = steps_of(call->value_dim),
-                            .tiles = tiles_of_dim(call->dim),
-                            .value_tiles = tiles_of_dim(call->value_dim),
+    bf16_gradient_tile t = {.steps = round_up(call->dim, STEP) / STEP,
+                            .value_steps = round_up(call->value_dim, STEP) / STEP,
+                            .tiles = round_up(call->dim, 16) / 16,
+                            .value_tiles = round_up(call->value_dim, 16) / 16,
                             .queries = (int32_t)smaller_of(TILE, s->plan->queries - place->row * TILE),
                             .lse = s->lse + queries * TILE,
                             .delta = s->delta + queries * TILE,

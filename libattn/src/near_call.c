@@ -307,15 +307,6 @@ static int32_t batch_pairs(const near_context *c)
 
 static int64_t end_of_tile(int64_t tile, int64_t tokens) { return smaller_of(tile * TILE + TILE, tokens); }
 
-static void do_all_heads(call_state *s, int64_t tasks, void (*task)(void *, int, int64_t, int64_t))
-{
-    near_context c = {.s = s};
-    for (; c.head < s->call.heads; c.head += c.heads) {
-        c.heads = heads_at_once(s, c.head);
-        mg_attn_parallel(s->threads, 1, tasks, task, &c);
-    }
-}
-
 /* --- forward --- */
 
 static void forward_tile_row(void *context, int thread, int64_t step, int64_t task)
@@ -351,7 +342,14 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
     }
 }
 
-void mg_attn_near_forward(call_state *s) { do_all_heads(s, s->plan->tile_rows, forward_tile_row); }
+void mg_attn_near_forward(call_state *s)
+{
+    near_context c = {.s = s};
+    for (; c.head < s->call.heads; c.head += c.heads) {
+        c.heads = heads_at_once(s, c.head);
+        mg_attn_parallel(s->threads, 1, s->plan->tile_rows, forward_tile_row, &c);
+    }
+}
 
 /* --- backward, by query --- */
 
@@ -439,7 +437,7 @@ static void backward_tile_row(void *context, int thread, int64_t step, int64_t t
 /* --- backward, by key --- */
 
 /* Hidden pairs' queries may be anything: adds the pairs that are seen, in parts, key by key. */
-static void add_seen(const call_state *s, near_sums *a, const int64_t *starts)
+static void add_seen(const call_state *s, const near_sums *a)
 {
     const mg_attn_plan *plan = s->plan;
     int32_t queries[NEAR_BATCH];
@@ -447,8 +445,8 @@ static void add_seen(const call_state *s, near_sums *a, const int64_t *starts)
     near_sums some = *a;
     some.keys = 1, some.starts = part, some.queries = queries, some.at = at;
     for (int32_t j = 0; j < a->keys; j++) {
-        for (int64_t from = starts[j]; from < starts[j + 1];) {
-            for (part[1] = 0; from < starts[j + 1] && part[1] < NEAR_BATCH; from++) {
+        for (int64_t from = a->starts[j]; from < a->starts[j + 1];) {
+            for (part[1] = 0; from < a->starts[j + 1] && part[1] < NEAR_BATCH; from++) {
                 const float *p_ds = a->p_ds + 2 * plan->column_pairs[from];
                 if (p_ds[0] == 0 && p_ds[1] == 0)
                     continue;
@@ -512,7 +510,7 @@ static void backward_key_tile(void *context, int thread, int64_t step, int64_t t
             begin_target(c, GRADIENT_V, a.dv, a.dv_stride, s->value_row, key, keys);
         }
         if (s->pairs_hide)
-            add_seen(s, &a, a.starts);
+            add_seen(s, &a);
         else
             s->backend->near_add(&a);
         store_target(&dk, c, key, keys);
