@@ -88,19 +88,20 @@ typedef struct table_tile {
 /* Sparse attention: listed pairs of some queries that follow each other, for some heads at once, whose elements lie
    side by side in a token's row. Lists are short, so a kernel gets several. Arrays [..][heads] have NEAR_PAD more
    elements, which may be read and written. */
-enum { NEAR_BATCH = 64, NEAR_QUERIES = 64, NEAR_HEADS = 8, NEAR_PAD = 16, NEAR_SUMS = 4 };
+enum { NEAR_BATCH = 64, NEAR_QUERIES = 64, NEAR_HEADS = 8, NEAR_PAD = 16, NEAR_SUMS = 32 };
 typedef struct near_list {
     int32_t heads;          /* 1, 2, 4 or 8 */
     int32_t row, value_row; /* of a head, multiples of 8 */
     int32_t queries, count; /* 1..NEAR_QUERIES; pairs, 0..NEAR_BATCH */
     const int32_t *starts;  /* [queries + 1] of their pairs, from 0 to count */
-    const int32_t *keys;    /* [count] rows of k and v; those up to `ahead` come next */
+    const int32_t *keys;    /* [count] rows of k and v; NEAR_PAD more are tokens too; those up to `ahead` come next */
     int64_t ahead;
-    const uint8_t *codes; /* [count] */
-    const float *table;   /* [codes][heads], no entry that is used is -inf */
-    const float *bias;    /* [count][heads] instead of the table's, or NULL */
-    const float *keep;    /* [count][heads] or NULL */
-    float scale;          /* of q . k */
+    const uint8_t *codes; /* [count], NEAR_PAD more are below code_count */
+    int32_t code_count;
+    const float *table; /* [codes][heads], no entry that is used is -inf */
+    const float *bias;  /* [count][heads] instead of the table's, or NULL */
+    const float *keep;  /* [count][heads] or NULL */
+    float scale;        /* of q . k */
     const float *q, *k, *v;
     int64_t q_stride, k_stride, v_stride;
     /* forward: the softmax so far of one query, unless this is its `first` part; out is divided in the `last` */
@@ -116,7 +117,7 @@ typedef struct near_list {
     int64_t dq_stride;
     int add;           /* to dq: there is something already */
     float *p_ds;       /* [count][2][heads] out, not beyond: P with dropout, dS */
-    float *table_sums; /* [codes][NEAR_SUMS][NEAR_HEADS] += dS, or NULL */
+    float *table_sums; /* [codes][NEAR_SUMS] += dS, of head i % heads in i, or NULL */
 } near_list;
 
 /* D of queries: delta [queries][heads] = out . dout */

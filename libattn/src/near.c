@@ -5,9 +5,9 @@
  *     halves   a vector has 2 heads      (row = 8, SPREAD 16)
  *     long     a head has some vectors   (the last may be half full)
  *
- * Scores stand pair by pair, heads side by side, and come SPREAD at once by a transposing sum. Exponentials too know no
- * queries; what is a query's own (bias, maximum, sum) goes pair by pair as an octet of `heads` lanes. The lanes beyond
- * hold the pairs that follow: what is stored there is written again by them, so stores go forward, never in place. */
+ * Scores stand pair by pair, heads side by side, and come SPREAD at once by a transposing sum, whatever their queries.
+ * What is a query's own (maximum, sum, exponentials) goes by vectors from its first score; the lanes beyond its last
+ * hold what follows and is written again by its owner, so stores go forward, never in place. */
 #include "kernel.h"
 #include "lanes.h"
 
@@ -22,6 +22,7 @@ void KERNEL(mg_attn_near_add)(const near_sums *a);
 #include "forward_v4.h"
 enum { SPREAD = 16 };
 typedef vec wvec;
+typedef ivec wivec;
 INLINE wvec load_some(const float *p, int32_t left)
 {
     return (wvec)_mm512_maskz_loadu_ps(left >= SPREAD ? 0xFFFF : 0xFF, p);
@@ -32,15 +33,30 @@ INLINE void store_some(float *p, wvec x, int32_t left)
 }
 INLINE wvec load_whole(const float *p) { return load(p); }
 INLINE wvec exponential_of(wvec x) { return (wvec)power_of_two((__m512)x * LOG2_E); }
+INLINE wvec larger_of_both(wvec a, wvec b) { return larger(a, b); }
+INLINE wvec only(wvec x, int32_t left, wvec other)
+{
+    return (wvec)_mm512_mask_mov_ps((__m512)other, (__mmask16)_bzhi_u32(0xFFFF, left < SPREAD ? left : SPREAD),
+                                    (__m512)x);
+}
 #define FIRST(a, b) __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
 #define SECOND(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
 #define FIRST2(a, b) __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
 #define SECOND2(a, b) __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
 #define FIRST4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27)
 #define SECOND4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31)
+#define SWAP1(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#define SWAP2(x) __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
+#define SWAP4(x) __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
+#define SWAP8(x) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define LANE_NUMBERS                                                                                                   \
+    {                                                                                                                  \
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15                                                           \
+    }
 #else
 enum { SPREAD = 8 };
 typedef octet wvec;
+typedef ioctet wivec;
 INLINE wvec load_some(const float *p, int32_t left)
 {
     (void)left;
@@ -53,19 +69,60 @@ INLINE void store_some(float *p, wvec x, int32_t left)
 }
 INLINE wvec load_whole(const float *p) { return load8(p); }
 INLINE wvec exponential_of(wvec x) { return exponential8(x); }
+INLINE wvec larger_of_both(wvec a, wvec b) { return larger8(a, b); }
+INLINE wvec only(wvec x, int32_t left, wvec other)
+{
+    const wivec yes = (wivec){0, 1, 2, 3, 4, 5, 6, 7} < left;
+    return (wvec)(((wivec)x & yes) | ((wivec)other & ~yes));
+}
 #define FIRST(a, b) __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14)
 #define SECOND(a, b) __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15)
 #define FIRST2(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
 #define SECOND2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #define FIRST4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define SECOND4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#define SWAP1(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
+#define SWAP2(x) __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5)
+#define SWAP4(x) __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3)
+#define SWAP8(x) (x)
+#define LANE_NUMBERS                                                                                                   \
+    {                                                                                                                  \
+        0, 1, 2, 3, 4, 5, 6, 7                                                                                         \
+    }
 #endif
 
 enum { LONG, WHOLE, HALVES }; /* kinds of rows */
-enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 12, AHEAD_TOKENS = 16 };
+enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 12, AHEAD_TOKENS = 16, FEW_CODES = 4 };
+#define ALIGNED __attribute__((aligned(64)))
 
 INLINE wvec all(float x) { return x - (wvec){0}; }
 INLINE void keep_whole(float *p, wvec x) { memcpy(p, &x, sizeof x); }
+
+/* Of a vector of pairs with their heads: over the pairs, in every lane of the head. */
+INLINE wvec sum_of_pairs(wvec x, const int heads)
+{
+    x = SPREAD > 8 ? x + SWAP8(x) : x;
+    x = heads < 8 ? x + SWAP4(x) : x;
+    x = heads < 4 ? x + SWAP2(x) : x;
+    return heads < 2 ? x + SWAP1(x) : x;
+}
+INLINE wvec largest_of_pairs(wvec x, const int heads)
+{
+    x = SPREAD > 8 ? larger_of_both(x, SWAP8(x)) : x;
+    x = heads < 8 ? larger_of_both(x, SWAP4(x)) : x;
+    x = heads < 4 ? larger_of_both(x, SWAP2(x)) : x;
+    return heads < 2 ? larger_of_both(x, SWAP1(x)) : x;
+}
+
+/* What each head has, for each pair of a vector; and the first pair's back. */
+INLINE wvec repeat(const float *p, const int heads)
+{
+    wvec x;
+    for (int i = 0; i < SPREAD / heads; i++)
+        memcpy((char *)&x + i * heads * 4, p, (size_t)heads * 4);
+    return x;
+}
+INLINE void keep_heads(float *p, wvec x, const int heads) { memcpy(p, &x, (size_t)heads * 4); }
 
 /* Lane i: the sum of x[i], or (8 vectors of 16 lanes) of octet i % 8 of them, low ones in lanes 0 to 7. */
 INLINE wvec sums_of_8(wvec x[8])
@@ -92,90 +149,149 @@ INLINE wvec sums_of_all(wvec x[SPREAD])
 }
 
 /* The rows that a later pair needs. */
-INLINE void fetch_row(const float *row, int64_t floats)
+INLINE void fetch_row(const float *row, int32_t floats)
 {
-    for (int64_t i = 0; i < floats; i += 16)
+    UNROLL
+    for (int32_t i = 0; i < floats; i += 16)
         __builtin_prefetch(row + i);
 }
 
 /* Pairs of rows whose products are wanted: x[i] and rows + at[i] * stride; both lists go on for SPREAD more. */
 typedef struct row_pairs {
     const float *x[NEAR_BATCH + SPREAD];
-    int32_t at[NEAR_BATCH + SPREAD];
+    const int32_t *at;
     int32_t count;
 } row_pairs;
+typedef int64_t addresses __attribute__((vector_size(64)));
 
 /* x of each pair: its query's row. */
 INLINE void set_queries(row_pairs *p, const near_list *l, const float *x, int64_t stride)
 {
-    for (int32_t j = 0; j < l->queries; j++)
-        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
-            p->x[i] = x + j * stride;
+    for (int32_t j = 0; j < l->queries; j++) {
+        const addresses row = (int64_t)(x + j * stride) - (addresses){0};
+        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i += 8)
+            memcpy(p->x + i, &row, sizeof row);
+    }
     for (int i = 0; i < SPREAD; i++)
         p->x[l->count + i] = x;
 }
 
-INLINE void set_keys(row_pairs *p, const near_list *l)
+/* Floats of a token, in a constant where they are one. */
+INLINE int32_t width_of(int32_t row, const int heads, const int kind)
 {
-    p->count = l->count;
-    memcpy(p->at, l->keys, (size_t)l->count * sizeof *p->at);
-    for (int i = 0; i < SPREAD; i++)
-        p->at[l->count + i] = l->count ? l->keys[0] : 0;
+    return heads * (kind == WHOLE ? SPREAD : kind == HALVES ? 8 : row);
 }
 
-/* k and v of the `together` pairs that come AHEAD_PAIRS after pair i. */
-INLINE void fetch_ahead(const near_list *l, int32_t i, const int together, const int heads)
+/* k and v of the `together` pairs that come AHEAD_PAIRS after the pair of these keys. */
+INLINE void fetch_ahead(const near_list *l, const int32_t *keys, const int together, int32_t width, int32_t value_width)
 {
-    if (i + together + AHEAD_PAIRS > l->ahead)
-        return;
     UNROLL
     for (int p = 0; p < together; p++) {
-        const int64_t key = l->keys[i + p + AHEAD_PAIRS];
-        fetch_row(l->k + key * l->k_stride, (int64_t)heads * l->row);
-        fetch_row(l->v + key * l->v_stride, (int64_t)heads * l->value_row);
+        fetch_row(l->k + keys[p + AHEAD_PAIRS] * l->k_stride, width);
+        fetch_row(l->v + keys[p + AHEAD_PAIRS] * l->v_stride, value_width);
     }
 }
 
-/* s[i][h] = x[i][h] . rows[at[i]][h], up to a multiple of SPREAD scores; fetches what `ahead` names, unless NULL. */
-INLINE void dots(float *s, const row_pairs *p, const float *rows, int64_t stride, int32_t row, const int heads,
-                 const int kind, const near_list *ahead)
+/* Codes of the pairs of a vector, in each lane of a pair; 16 bytes are read. */
+INLINE wivec codes_of(const uint8_t *codes, const int heads)
 {
-    const int together = SPREAD / heads; /* pairs */
-    for (int32_t i = 0; i < p->count; i += together) {
-        const float *a[SPREAD], *b[SPREAD];
-        wvec sum[SPREAD];
-        if (ahead)
-            fetch_ahead(ahead, i, together, heads);
-        UNROLL
-        for (int j = 0; j < together; j++) {
-            a[j] = p->x[i + j];
-            b[j] = rows + p->at[i + j] * stride;
-        }
 #if defined(__AVX512F__)
-        if (kind == HALVES) {
-            UNROLL
-            for (int j = 0; j < SPREAD / 2; j++)
-                sum[j] =
-                    load_whole(b[2 * j / heads] + 2 * j % heads * 8) * load_whole(a[2 * j / heads] + 2 * j % heads * 8);
-            const wvec y = sums_of_8(sum);
-            keep_whole(s + i * heads,
-                       __builtin_shufflevector(y, y, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
-            continue;
-        }
+    return (wivec)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)codes)),
+                                      (__m512i)((wivec)LANE_NUMBERS / heads | (int32_t)0x80808000));
+#elif defined(__AVX2__)
+    return (wivec)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)codes)),
+                                      (__m256i)((wivec)LANE_NUMBERS / heads | (int32_t)0x80808000));
+#else
+    wivec x;
+    for (int i = 0; i < SPREAD; i++)
+        x[i] = codes[i / heads];
+    return x;
 #endif
+}
+
+/* Of pairs i and on. In registers where the whole table is. */
+INLINE wvec biases_of(const near_list *l, int32_t i, const int heads, const int small, lookup_table table)
+{
+    (void)table, (void)small;
+    if (l->bias)
+        return load_whole(l->bias + i * heads);
+    const wivec lanes = LANE_NUMBERS, at = codes_of(l->codes + i, heads) * heads + (lanes & (heads - 1));
+#if defined(__AVX512F__)
+    if (small)
+        return (wvec)_mm512_permutex2var_ps(table.low, (__m512i)at, table.high);
+    return (wvec)_mm512_i32gather_ps((__m512i)at, l->table, 4);
+#elif defined(__AVX2__)
+    return (wvec)_mm256_i32gather_ps(l->table, (__m256i)at, 4);
+#else
+    wvec x;
+    for (int h = 0; h < SPREAD; h++)
+        x[h] = l->table[at[h]];
+    return x;
+#endif
+}
+
+/* x[i][h] . rows[at[i]][h] of the pairs of a vector. */
+INLINE wvec products(const float *const *x, const int32_t *at, const float *rows, int64_t stride, int32_t row,
+                     const int heads, const int kind)
+{
+    const float *b[SPREAD];
+    wvec sum[SPREAD];
+    for (int j = 0; j < SPREAD / heads; j++)
+        b[j] = rows + at[j] * stride;
+#if defined(__AVX512F__)
+    if (kind == HALVES) {
         UNROLL
-        for (int j = 0; j < SPREAD; j++)
-            sum[j] = (wvec){0};
-        for (int32_t d = 0; d < (kind == WHOLE ? SPREAD : row); d += SPREAD) {
-            UNROLL
-            for (int j = 0; j < SPREAD; j++) {
-                const int32_t of = j % heads * (kind == WHOLE ? SPREAD : row) + d;
-                sum[j] += kind == WHOLE ? load_whole(a[j / heads] + of) * load_whole(b[j / heads] + of)
-                                        : load_some(a[j / heads] + of, row - d) * load_some(b[j / heads] + of, row - d);
-            }
-        }
-        keep_whole(s + i * heads, sums_of_all(sum));
+        for (int j = 0; j < SPREAD / 2; j++)
+            sum[j] =
+                load_whole(b[2 * j / heads] + 2 * j % heads * 8) * load_whole(x[2 * j / heads] + 2 * j % heads * 8);
+        const wvec y = sums_of_8(sum);
+        return __builtin_shufflevector(y, y, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
     }
+#endif
+    UNROLL
+    for (int j = 0; j < SPREAD; j++)
+        sum[j] = (wvec){0};
+    for (int32_t d = 0; d < (kind == WHOLE ? SPREAD : row); d += SPREAD) {
+        UNROLL
+        for (int j = 0; j < SPREAD; j++) {
+            const int32_t of = j % heads * (kind == WHOLE ? SPREAD : row) + d;
+            sum[j] += kind == WHOLE ? load_whole(x[j / heads] + of) * load_whole(b[j / heads] + of)
+                                    : load_some(x[j / heads] + of, row - d) * load_some(b[j / heads] + of, row - d);
+        }
+    }
+    return sums_of_all(sum);
+}
+
+/* y[i][h] = scale q . k + bias of all pairs, up to a multiple of SPREAD; the rows that come next are fetched. */
+INLINE void scores(float *y, const near_list *l, row_pairs *p, const int heads, const int kind, const int value_kind)
+{
+    const int together = SPREAD / heads, small = SPREAD == 16 && l->code_count * heads <= 32;
+    lookup_table table = {0};
+    p->at = l->keys, p->count = l->count;
+    set_queries(p, l, l->q, l->q_stride);
+#if defined(__AVX512F__)
+    const int entries = l->code_count * heads;
+    if (small) {
+        table.low = _mm512_maskz_loadu_ps((__mmask16)_bzhi_u32(0xFFFF, entries < 16 ? entries : 16), l->table);
+        table.high =
+            _mm512_maskz_loadu_ps((__mmask16)_bzhi_u32(0xFFFF, entries > 16 ? entries - 16 : 0), l->table + 16);
+    }
+#endif
+    for (int32_t i = 0; i < l->count; i += together) {
+        if (i + together + AHEAD_PAIRS <= l->ahead)
+            fetch_ahead(l, l->keys + i, together, width_of(l->row, heads, kind),
+                        width_of(l->value_row, heads, value_kind));
+        const wvec s = products(p->x + i, p->at + i, l->k, l->k_stride, l->row, heads, kind);
+        keep_whole(y + i * heads, s * l->scale + biases_of(l, i, heads, small, table));
+    }
+}
+
+/* s[i][h] = x[i][h] . rows[at[i]][h], up to a multiple of SPREAD scores */
+INLINE void dots(float *s, const row_pairs *p, const float *rows, int64_t stride, int32_t row, const int heads,
+                 const int kind)
+{
+    for (int32_t i = 0; i < p->count; i += SPREAD / heads)
+        keep_whole(s + i * heads, products(p->x + i, p->at + i, rows, stride, row, heads, kind));
 }
 
 /* Tokens of a list with a factor for each head, to be added up. */
@@ -268,45 +384,44 @@ INLINE void add_rows(float *out, const float *old, const float *new, const weigh
     }
 }
 
-INLINE octet bias_of(const near_list *l, int32_t i, const int heads)
-{
-    return load8(l->bias ? l->bias + i * heads : l->table + l->codes[i] * heads);
-}
-
 INLINE void forward(const near_list *l, const int heads, const int kind, const int value_kind)
 {
-    float a[ITEMS], b[ITEMS], old[NEAR_HEADS], new[NEAR_HEADS];
+    float a[ITEMS] ALIGNED, b[ITEMS] ALIGNED, c[ITEMS] ALIGNED;
+    wvec tops[NEAR_QUERIES], sums[NEAR_QUERIES], was = {0};
     row_pairs pairs;
-    set_keys(&pairs, l);
-    set_queries(&pairs, l, l->q, l->q_stride);
-    dots(a, &pairs, l->k, l->k_stride, l->row, heads, kind, l);
+    scores(a, l, &pairs, heads, kind, value_kind);
     for (int32_t j = 0; j < l->queries; j++) {
-        const octet before = l->first ? splat8(-FLT_MAX) : load8(l->maximum + j * heads);
-        octet top = before;
-        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++) {
-            const octet x = load8(a + i * heads) * l->scale + bias_of(l, i, heads);
-            store8(b + i * heads, x);
-            top = larger8(x, top);
-        }
-        store8(l->maximum + j * heads, top);
-        store8(old, exponential8(before - top));
+        const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
+        const wvec before = l->first ? all(-FLT_MAX) : repeat(l->maximum, heads);
+        wvec top = before;
+        for (int32_t i = from; i < to; i += SPREAD)
+            top = larger_of_both(only(load_whole(a + i), to - i, before), top);
+        tops[j] = largest_of_pairs(top, heads);
+        was = exponential_of(before - tops[j]);
     }
-    for (int32_t j = 0; j < l->queries; j++)
-        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
-            store8(a + i * heads, load8(b + i * heads) - load8(l->maximum + j * heads));
-    for (int32_t i = 0; i < l->count * heads; i += SPREAD)
-        keep_whole(b + i, exponential_of(load_whole(a + i)));
-    for (int32_t i = 0; i < l->count * heads && l->keep; i += SPREAD)
-        keep_whole(a + i, load_whole(b + i) * load_whole(l->keep + i));
     for (int32_t j = 0; j < l->queries; j++) {
-        octet sum = l->first ? splat8(0) : load8(l->sum) * load8(old);
-        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
-            sum += load8(b + i * heads);
-        store8(l->sum + j * heads, sum);
-        const octet share = l->last ? (octet)((ioctet)(1 / sum) & (sum != splat8(0))) : splat8(1);
-        store8(new, share);
-        store8(old, load8(old) * share);
-        const weighted_rows rows = {.factors = (l->keep ? a : b) + l->starts[j] * heads,
+        const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
+        wvec sum = {0};
+        for (int32_t i = from; i < to; i += SPREAD) {
+            const wvec p = only(exponential_of(load_whole(a + i) - tops[j]), to - i, (wvec){0});
+            sum += p;
+            keep_whole(b + i, p);
+            if (l->keep)
+                keep_whole(c + i, p * load_whole(l->keep + i));
+        }
+        sums[j] = sum;
+    }
+    for (int32_t j = 0; j < l->queries; j++) {
+        float old[SPREAD], new[SPREAD];
+        wvec sum = sum_of_pairs(sums[j], heads);
+        if (!l->first)
+            sum += repeat(l->sum, heads) * was;
+        keep_heads(l->maximum + j * heads, tops[j], heads);
+        keep_heads(l->sum + j * heads, sum, heads);
+        const wvec share = l->last ? (wvec)((wivec)(1 / sum) & (sum != (wvec){0})) : all(1);
+        keep_whole(new, share);
+        keep_whole(old, was * share);
+        const weighted_rows rows = {.factors = (l->keep ? c : b) + l->starts[j] * heads,
                                     .step = heads,
                                     .rows = l->v,
                                     .stride = l->v_stride,
@@ -316,56 +431,132 @@ INLINE void forward(const near_list *l, const int heads, const int kind, const i
     }
 }
 
+/* to [pairs][2][heads], not beyond */
+INLINE void keep_both(float *to, const float *p, const float *ds, int32_t pairs, const int heads)
+{
+#if defined(__AVX512F__)
+    const wivec lanes = LANE_NUMBERS;
+    const wivec low = lanes / heads % 2 * 16 + lanes / (2 * heads) * heads + (lanes & (heads - 1)), high = low + 8;
+    for (int32_t i = 0, left = 2 * pairs * heads; left > 0; i += SPREAD, left -= 2 * SPREAD, to += 2 * SPREAD) {
+        const __m512 x = (__m512)load_whole(p + i), y = (__m512)load_whole(ds + i);
+        const __m512 a = _mm512_permutex2var_ps(x, (__m512i)low, y), b = _mm512_permutex2var_ps(x, (__m512i)high, y);
+        if (left >= 2 * SPREAD) {
+            _mm512_storeu_ps(to, a);
+            _mm512_storeu_ps(to + SPREAD, b);
+        } else {
+            _mm512_mask_storeu_ps(to, (__mmask16)_bzhi_u32(0xFFFF, left < SPREAD ? left : SPREAD), a);
+            _mm512_mask_storeu_ps(to + SPREAD, (__mmask16)_bzhi_u32(0xFFFF, left > SPREAD ? left - SPREAD : 0), b);
+        }
+    }
+#else
+    for (int32_t i = 0; i < pairs * heads; i += heads) {
+        memcpy(to + 2 * i, p + i, (size_t)heads * sizeof *to);
+        memcpy(to + 2 * i + heads, ds + i, (size_t)heads * sizeof *to);
+    }
+#endif
+}
+
 INLINE void backward(const near_list *l, const int heads, const int kind, const int value_kind)
 {
-    float a[ITEMS], b[ITEMS], p_ds[2 * ITEMS], new[NEAR_HEADS];
+    float a[ITEMS] ALIGNED, b[ITEMS] ALIGNED, p[ITEMS] ALIGNED, ds[ITEMS] ALIGNED, new[SPREAD];
     const float one[NEAR_HEADS] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const int few = l->table_sums && l->code_count <= FEW_CODES;
     row_pairs pairs;
-    set_keys(&pairs, l);
-    set_queries(&pairs, l, l->q, l->q_stride);
-    dots(a, &pairs, l->k, l->k_stride, l->row, heads, kind, l);
-    for (int32_t j = 0; j < l->queries; j++)
-        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++)
-            store8(b + i * heads, (load8(a + i * heads) * l->scale + bias_of(l, i, heads)) - load8(l->lse + j * heads));
+    wvec of_code[FEW_CODES];
+    UNROLL
+    for (int code = 0; code < FEW_CODES; code++)
+        of_code[code] = (wvec){0};
+    scores(a, l, &pairs, heads, kind, value_kind);
     set_queries(&pairs, l, l->dout, l->dout_stride);
-    dots(a, &pairs, l->v, l->v_stride, l->value_row, heads, value_kind, NULL);
-    for (int32_t i = 0; i < l->count * heads; i += SPREAD)
-        keep_whole(b + i, exponential_of(load_whole(b + i)));
-    for (int32_t j = 0; j < l->queries; j++)
-        for (int32_t i = l->starts[j]; i < l->starts[j + 1]; i++) {
-            const octet keep = l->keep ? load8(l->keep + i * heads) : splat8(1), p = load8(b + i * heads);
-            const octet ds = p * (load8(a + i * heads) * keep - load8(l->delta + j * heads));
-            store8(p_ds + 2 * i * heads, p * keep);
-            store8(p_ds + (2 * i + 1) * heads, ds);
-            if (l->table_sums) {
-                float *sum = l->table_sums + (l->codes[i] * NEAR_SUMS + i % NEAR_SUMS) * NEAR_HEADS;
-                store8(sum, load8(sum) + ds);
-            }
+    dots(b, &pairs, l->v, l->v_stride, l->value_row, heads, value_kind);
+    keep_whole(new, all(l->scale));
+    for (int32_t j = 0; j < l->queries; j++) {
+        const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
+        const wvec lse = repeat(l->lse + j * heads, heads), delta = repeat(l->delta + j * heads, heads);
+        for (int32_t i = from; i < to; i += SPREAD) {
+            const wvec keep = l->keep ? load_whole(l->keep + i) : all(1);
+            const wvec e = exponential_of(load_whole(a + i) - lse);
+            const wvec d = only(e * (load_whole(b + i) * keep - delta), to - i, (wvec){0});
+            keep_whole(p + i, e * keep);
+            keep_whole(ds + i, d);
+            if (!few)
+                continue;
+            const wivec codes = codes_of(l->codes + i / heads, heads);
+            UNROLL
+            for (int code = 0; code < FEW_CODES; code++)
+#if defined(__AVX512F__)
+                of_code[code] = add_where(of_code[code], codes, code, d);
+#else
+                of_code[code] += (wvec)((codes == code) & (wivec)d);
+#endif
         }
-    memcpy(l->p_ds, p_ds, (size_t)(2 * l->count * heads) * sizeof *p_ds);
-    store8(new, splat8(l->scale));
+    }
     for (int32_t j = 0; j < l->queries && l->dq; j++) {
-        const weighted_rows rows = {.factors = p_ds + (2 * l->starts[j] + 1) * heads,
-                                    .step = 2 * heads,
+        const weighted_rows rows = {.factors = ds + l->starts[j] * heads,
+                                    .step = heads,
                                     .rows = l->k,
                                     .stride = l->k_stride,
                                     .tokens = l->keys + l->starts[j],
                                     .count = l->starts[j + 1] - l->starts[j]};
         add_rows(l->dq + j * l->dq_stride, l->add ? one : NULL, new, &rows, l->row, heads, kind);
     }
+    keep_both(l->p_ds, p, ds, l->count, heads);
+    UNROLL
+    for (int code = 0; code < FEW_CODES; code++)
+        if (few && code < l->code_count)
+            keep_whole(l->table_sums + code * NEAR_SUMS, load_whole(l->table_sums + code * NEAR_SUMS) + of_code[code]);
+    for (int32_t i = 0; i < l->count && l->table_sums && !few; i++) {
+        float *sum = l->table_sums + l->codes[i] * NEAR_SUMS + i % (NEAR_SUMS / NEAR_HEADS) * heads;
+        UNROLL
+        for (int h = 0; h < heads; h++)
+            sum[h] += ds[i * heads + h];
+    }
 }
 
 INLINE void delta(const near_delta *d, const int heads, const int kind, const int value_kind)
 {
-    row_pairs pairs = {.count = d->queries};
-    float sums[ITEMS];
+    int32_t at[NEAR_BATCH + SPREAD];
+    row_pairs pairs = {.at = at, .count = d->queries};
+    float sums[ITEMS] ALIGNED;
     (void)value_kind;
     for (int32_t j = 0; j < d->queries + SPREAD; j++) {
-        pairs.at[j] = j < d->queries ? j : 0;
-        pairs.x[j] = d->out + pairs.at[j] * d->out_stride;
+        at[j] = j < d->queries ? j : 0;
+        pairs.x[j] = d->out + at[j] * d->out_stride;
     }
-    dots(sums, &pairs, d->dout, d->dout_stride, d->value_row, heads, kind, NULL);
+    dots(sums, &pairs, d->dout, d->dout_stride, d->value_row, heads, kind);
     memcpy(d->delta, sums, (size_t)(d->queries * heads) * sizeof *sums);
+}
+
+/* Both sums of a key at once: short lists are walked once. */
+INLINE void add_to_both(float *dk, float *dv, const float *old, const near_sums *a, int64_t from, int64_t to,
+                        const int heads, const int kind)
+{
+    const int vectors = kind == HALVES ? heads / 2 : heads;
+    wvec k[NEAR_HEADS], v[NEAR_HEADS];
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        k[i] = v[i] = (wvec){0};
+    for (int64_t at = from; at < to; at++) {
+        const float *p = a->p_ds + 2 * heads * a->at[at], *q = a->q + a->queries[at] * a->q_stride,
+                    *dout = a->dout + a->queries[at] * a->dout_stride;
+        if (at + AHEAD_TOKENS < a->ahead) {
+            const int64_t token = a->queries[at + AHEAD_TOKENS];
+            fetch_row(a->q + token * a->q_stride, vectors * SPREAD);
+            fetch_row(a->dout + token * a->dout_stride, vectors * SPREAD);
+            __builtin_prefetch(a->p_ds + 2 * heads * a->at[at + AHEAD_TOKENS]);
+        }
+        UNROLL
+        for (int i = 0; i < vectors; i++) {
+            v[i] += factor_of(p, i, kind) * load_whole(dout + i * SPREAD);
+            k[i] += factor_of(p + heads, i, kind) * load_whole(q + i * SPREAD);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < vectors; i++) {
+        k[i] *= a->scale;
+        keep_whole(dv + i * SPREAD, old ? v[i] + load_whole(dv + i * SPREAD) : v[i]);
+        keep_whole(dk + i * SPREAD, old ? k[i] + load_whole(dk + i * SPREAD) : k[i]);
+    }
 }
 
 INLINE void add(const near_sums *a, const int heads, const int kind, const int value_kind)
@@ -375,6 +566,11 @@ INLINE void add(const near_sums *a, const int heads, const int kind, const int v
     store8(scale, splat8(a->scale));
     for (int32_t j = 0; j < a->keys; j++) {
         const int64_t from = a->starts[j], to = a->starts[j + 1];
+        if (kind != LONG && kind == value_kind && a->dk && a->dv) {
+            add_to_both(a->dk + j * a->dk_stride, a->dv + j * a->dv_stride, a->add ? one : NULL, a, from, to, heads,
+                        kind);
+            continue;
+        }
         weighted_rows rows = {.factors = a->p_ds,
                               .at = a->at + from,
                               .step = 2 * heads,

@@ -179,8 +179,8 @@ typedef struct batch {
     const uint8_t *codes;
     int64_t ahead;
     int64_t at[NEAR_BATCH]; /* where some are left out: their places in the plan's pairs */
-    int32_t key_room[NEAR_BATCH];
-    uint8_t code_room[NEAR_BATCH];
+    int32_t key_room[NEAR_BATCH + NEAR_PAD];
+    uint8_t code_room[NEAR_BATCH + NEAR_PAD];
     float bias[NEAR_BATCH * NEAR_HEADS + NEAR_PAD], keep[NEAR_BATCH * NEAR_HEADS + NEAR_PAD];
 } batch;
 
@@ -227,6 +227,8 @@ static void leave_out(batch *b, const near_context *c)
             }
         b->starts[j + 1] = count;
     }
+    memset(b->key_room + count, 0, NEAR_PAD * sizeof *b->key_room);
+    memset(b->code_room + count, 0, NEAR_PAD);
     b->keys = b->key_room;
     b->codes = b->code_room;
     b->ahead = b->count = count;
@@ -285,6 +287,7 @@ static near_list list_of(const near_context *c, const batch *b)
                        .keys = b->keys,
                        .ahead = b->ahead,
                        .codes = b->codes,
+                       .code_count = s->plan->map.codes,
                        .table = s->near_tables + c->head * s->plan->map.codes,
                        .bias = has_own_bias(s) ? b->bias : NULL,
                        .keep = s->call.dropout.probability > 0 ? b->keep : NULL,
@@ -402,14 +405,14 @@ static void backward_tile_row(void *context, int thread, int64_t step, int64_t t
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
     const int64_t tile = s->plan->row_order[task], end = end_of_tile(tile, s->plan->queries);
-    const int32_t codes = s->plan->map.codes, most = batch_pairs(c), each = NEAR_SUMS * NEAR_HEADS;
-    float sums[MG_ATTN_MAX_CODES * NEAR_SUMS * NEAR_HEADS], lse[ITEMS], delta[ITEMS], some[NEAR_BATCH * 2];
+    const int32_t codes = s->plan->map.codes, most = batch_pairs(c);
+    float sums[MG_ATTN_MAX_CODES * NEAR_SUMS], lse[ITEMS], delta[ITEMS], some[NEAR_BATCH * 2];
     target dq;
     batch b = {.query = tile * TILE, .last = 1};
     (void)thread, (void)step;
     set_target(&dq, c, &call->dq, call->type == MG_ATTN_BF16 && !call->gradients_fp32, s->row, call->dim);
     if (s->sums)
-        memset(sums, 0, (size_t)(codes * each) * sizeof *sums);
+        memset(sums, 0, (size_t)(codes * NEAR_SUMS) * sizeof *sums);
     while (next_batch(&b, c, end, most)) {
         near_list l = list_of(c, &b);
         statistics(lse, delta, c, &b);
@@ -430,8 +433,8 @@ static void backward_tile_row(void *context, int thread, int64_t step, int64_t t
     }
     for (int32_t h = 0; h < c->heads && s->sums; h++)
         for (int32_t code = 0; code < codes; code++)
-            for (int i = 0; i < NEAR_SUMS; i++)
-                sums_of(s, c->head + h, tile)[code] += sums[code * each + i * NEAR_HEADS + h];
+            for (int i = h; i < NEAR_SUMS; i += c->heads)
+                sums_of(s, c->head + h, tile)[code] += sums[code * NEAR_SUMS + i];
 }
 
 /* --- backward, by key --- */

@@ -46,7 +46,7 @@ struct mg_attn_plan {
     int32_t *entry_offsets; /* from near_starts of the query */
 
     int64_t *pair_starts;
-    int32_t *pair_keys;
+    int32_t *pair_keys; /* and NEAR_PAD zeros behind, as kernels read vectors; pair_codes too */
     uint8_t *pair_codes;
     int32_t *pair_offsets;                 /* NEAR, as above */
     int64_t *column_starts, *column_pairs; /* column_pairs: index in pair_keys */

@@ -65,6 +65,7 @@ static int grow_pairs(lister *l, int64_t more)
 {
     mg_attn_plan *plan = l->plan;
     int64_t a = l->pair_capacity, b = a, c = a;
+    more += more ? NEAR_PAD : 0;
     if (grow(&plan->pair_keys, &a, plan->pairs + more, sizeof *plan->pair_keys) ||
         grow(&plan->pair_codes, &b, plan->pairs + more, sizeof *plan->pair_codes) ||
         (plan->map.kind == MG_ATTN_NEAR &&
@@ -361,7 +362,8 @@ static int shrink(mg_attn_plan *plan, void *array, int64_t capacity, int64_t cou
 static int shrink_all(lister *l)
 {
     mg_attn_plan *plan = l->plan;
-    const int64_t entries = l->entry_count, capacity = l->entry_capacity, pairs = plan->pairs, room = l->pair_capacity;
+    const int64_t entries = l->entry_count, capacity = l->entry_capacity, room = l->pair_capacity,
+                  pairs = plan->pairs ? plan->pairs + NEAR_PAD : 0;
     plan->info.plan_bytes += (plan->tile_rows + 1 + plan->queries + 1) * (int64_t)sizeof(int64_t);
     plan->info.plan_bytes += plan->tile_rows * (int64_t)sizeof *plan->row_order;
     if (shrink(plan, &plan->tiles, l->tile_capacity, l->tile_count, sizeof *plan->tiles) ||
@@ -372,6 +374,10 @@ static int shrink_all(lister *l)
         shrink(plan, &plan->pair_codes, room, pairs, sizeof *plan->pair_codes) ||
         (plan->pair_offsets && shrink(plan, &plan->pair_offsets, room, pairs, sizeof *plan->pair_offsets)))
         return -ENOMEM;
+    if (plan->pairs) {
+        memset(plan->pair_keys + plan->pairs, 0, NEAR_PAD * sizeof *plan->pair_keys);
+        memset(plan->pair_codes + plan->pairs, 0, NEAR_PAD);
+    }
     return 0;
 }
 
