@@ -69,7 +69,7 @@ int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch);
 typedef struct block_kept {
     float *x, *next;   /* [tokens][hidden] what came in, what goes out; the same buffer when not training */
     float *middle;     /* [tokens][hidden] after attention and local; NULL: made again */
-    float *qkv;        /* [tokens][3][hidden]; one buffer for all blocks when the pass makes it again */
+    float *qkv;        /* [tokens + fetched][3][hidden]; one buffer for all blocks when the pass makes it again */
     float *attended;   /* [tokens][hidden] before the output map */
     float *lse;        /* [heads][tokens] */
     float *local;      /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V
@@ -102,7 +102,8 @@ struct mg_model_pass {
     const mg_model *model;
     int training;
     int64_t tokens, graphs, edges, pairs; /* largest; */
-    int64_t halo, sent;                   /*          rows fetched from and sent to other ranks */
+    int64_t halo, sent;                   /*          rows fetched from and sent to other ranks by local parts */
+    int64_t fetched;                      /*          and fetched by attention */
     int threads;
     scratch *scratch; /* [threads] */
     float *scratch_floats;
@@ -128,7 +129,7 @@ struct mg_model_pass {
     /* training */
     float *dx;             /* [tokens][hidden] gradient of the current block's output, then input */
     float *dattended;      /* [tokens][hidden] */
-    float *dqkv;           /* [tokens][3][hidden] */
+    float *dqkv;           /* [tokens + fetched][3][hidden] */
     float *dnormal;        /* [local rows][hidden] from the local part */
     float *local_scratch;  /* gcn, gine: [local rows][hidden]; gatedgcn: [local rows][6 hidden] */
     float *dpooled;        /* [graphs][hidden] */
@@ -257,6 +258,7 @@ int mg_model_attention_forward(const run *r, int64_t layer);
 /* From pass->dattended to pass->dqkv; adds to the gradients of table and path. */
 int mg_model_attention_backward(const run *r, int64_t layer);
 int mg_model_attention_reserve(const run *r); /* its workspace */
+int64_t mg_model_fetched(const mg_model_batch *batch); /* rows that attention fetches from other ranks */
 /* edge_paths.c */
 void mg_model_path_values(const run *r, int64_t layer);
 void mg_model_path_values_backward(const run *r, int64_t layer);

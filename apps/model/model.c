@@ -38,6 +38,9 @@ void mg_model_destroy(mg_model *model)
 static int check_fits(const mg_model_pass *pass, const mg_model_batch *batch)
 {
     int64_t edges = pass->normal ? batch->graph->edges : 0, pairs = pass->values ? batch->near->pairs : 0;
+    if (mg_model_fetched(batch) > pass->fetched)
+        return fail(-EINVAL, "pass: made for %lld rows that attention fetches; the batch has %lld",
+                    (long long)pass->fetched, (long long)mg_model_fetched(batch));
     if (batch->halo && (mg_attn_halo_rows(batch->halo) > pass->halo || mg_attn_halo_sent(batch->halo) > pass->sent))
         return fail(-EINVAL, "pass: made for %lld rows of other ranks and %lld sent; the batch has %lld and %lld",
                     (long long)pass->halo, (long long)pass->sent, (long long)mg_attn_halo_rows(batch->halo),

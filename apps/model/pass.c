@@ -10,8 +10,8 @@
  *   not training    0                                             7, + 2 to 6 with a local part
  *
  * What local parts read or give gradients to (normal, A B U V, dnormal, scratch) has the rows fetched from other ranks
- * too. graphormer's attention over all pairs costs so much more than a dense product that its q k v and middle are made
- * again. */
+ * too, and so have q k v and dqkv those that attention fetches. graphormer's attention over all pairs costs so much
+ * more than a dense product that its q k v and middle are made again. */
 #include "internal.h"
 
 #include <string.h>
@@ -64,7 +64,7 @@ static void take_block(mg_model_pass *pass, int *failed, block_kept *kept, float
     if (pass->training && !pass->again)
         kept->middle = take_floats(pass, failed, tokens, hidden);
     if (desc->heads) {
-        kept->qkv = shared_qkv ? shared_qkv : take_floats(pass, failed, tokens, 3 * hidden);
+        kept->qkv = shared_qkv ? shared_qkv : take_floats(pass, failed, tokens + pass->fetched, 3 * hidden);
         kept->attended = take_floats(pass, failed, tokens, hidden);
         kept->lse = take_floats(pass, failed, tokens, desc->heads);
     }
@@ -160,7 +160,7 @@ static void take_backward(mg_model_pass *pass, int *failed)
     pass->dx = take_floats(pass, failed, tokens, hidden);
     if (desc->heads) {
         pass->dattended = take_floats(pass, failed, tokens, hidden);
-        pass->dqkv = take_floats(pass, failed, tokens, 3 * hidden);
+        pass->dqkv = take_floats(pass, failed, tokens + pass->fetched, 3 * hidden);
     }
     if (desc->codes)
         pass->dtable = take_floats(pass, failed, desc->heads, desc->codes);
@@ -224,6 +224,14 @@ static int fill(mg_model_pass *pass)
     return failed ? failed : mg_model_pass_reserve_threads(pass, mg_model_threads(0));
 }
 
+int64_t mg_model_fetched(const mg_model_batch *batch)
+{
+    mg_attn_context_info info = {0};
+    if (batch->context)
+        mg_attn_context_describe(&info, batch->context, 1);
+    return info.halo_rows;
+}
+
 int mg_model_pass_create(mg_model_pass **out, const mg_model *model, const mg_model_batch *largest, int training)
 {
     *out = NULL;
@@ -240,6 +248,7 @@ int mg_model_pass_create(mg_model_pass **out, const mg_model *model, const mg_mo
     pass->edges = largest->graph ? largest->graph->edges : 0;
     pass->pairs = largest->near ? largest->near->pairs : 0;
     pass->halo = largest->halo ? mg_attn_halo_rows(largest->halo) : 0;
+    pass->fetched = mg_model_fetched(largest);
     pass->sent = largest->halo ? mg_attn_halo_sent(largest->halo) : 0;
     status = fill(pass);
     if (!status && model->desc.heads)

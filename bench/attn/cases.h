@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <sys/mman.h>
 #include <vector>
 
 extern int threads; // of all cases and probes
@@ -36,9 +37,32 @@ inline float random_float(uint64_t index)
     return (float)(z >> 40) * 0x1p-23f - 1;
 }
 
-inline std::vector<float> random_floats(int64_t count, uint64_t seed)
+// Tensors lie as the program's do: from a multiple of 64 bytes, in huge pages where they are large.
+template <class T> struct aligned {
+    using value_type = T;
+    aligned() = default;
+    template <class U> aligned(const aligned<U> &) {}
+    T *allocate(size_t count)
+    {
+        const size_t page = 2 << 20, bytes = count * sizeof(T), large = bytes >= 4 * page;
+        void *block = std::aligned_alloc(large ? page : 64, (bytes / 64 + 1) * 64);
+        if (!block)
+            throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+        if (large)
+            madvise(block, bytes / page * page, MADV_HUGEPAGE);
+#endif
+        return (T *)block;
+    }
+    void deallocate(T *block, size_t) { std::free(block); }
+    template <class U> bool operator==(const aligned<U> &) const { return true; }
+    template <class U> bool operator!=(const aligned<U> &) const { return false; }
+};
+template <class T> using tensor = std::vector<T, aligned<T>>;
+
+inline tensor<float> random_floats(int64_t count, uint64_t seed)
 {
-    std::vector<float> values(count);
+    tensor<float> values(count);
     for (int64_t i = 0; i < count; i++)
         values[i] = random_float(seed * 1000003 + i);
     return values;
@@ -52,7 +76,7 @@ struct free_memory {
 struct layer {
     int64_t tokens;
     int32_t heads, dim;
-    std::vector<float> q, k, v, dout, table, out, lse, dq, dk, dv, dtable;
+    tensor<float> q, k, v, dout, table, out, lse, dq, dk, dv, dtable;
 
     layer(int64_t n, int32_t h, int32_t d)
         : tokens(n), heads(h), dim(d), q(random_floats(n * h * d, 1)), k(random_floats(n * h * d, 2)),
@@ -63,9 +87,9 @@ struct layer {
     float scale() const { return 1 / std::sqrt((float)dim); }
 };
 
-inline std::vector<uint16_t> to_bf16(const std::vector<float> &x)
+inline tensor<uint16_t> to_bf16(const tensor<float> &x)
 {
-    std::vector<uint16_t> y(x.size());
+    tensor<uint16_t> y(x.size());
     for (size_t i = 0; i < x.size(); i++) {
         uint32_t bits;
         std::memcpy(&bits, &x[i], sizeof bits);
@@ -80,31 +104,31 @@ struct fused {
     mg_attn_plan *plan = nullptr;
     mg_attn_call call = {};
     std::unique_ptr<void, free_memory> workspace;
-    std::vector<uint16_t> half[8]; // of a call in bf16
+    tensor<uint16_t> half[8]; // of a call in bf16
 
     fused(layer &l, const mg_attn_map &map, mg_attn_type type = MG_ATTN_FP32) : of(l)
     {
         require(mg_attn_plan_create(&plan, &map));
-        auto tensor = [&](std::vector<float> &x) { return mg_attn_tensor{x.data(), (int64_t)l.heads * l.dim, l.dim}; };
+        auto tensor_of = [&](tensor<float> &x) { return mg_attn_tensor{x.data(), (int64_t)l.heads * l.dim, l.dim}; };
         call.heads = l.heads;
         call.dim = l.dim;
         call.scale = l.scale();
         call.threads = threads;
-        call.q = tensor(l.q);
-        call.k = tensor(l.k);
-        call.v = tensor(l.v);
-        call.out = tensor(l.out);
-        call.dout = tensor(l.dout);
-        call.dq = tensor(l.dq);
-        call.dk = tensor(l.dk);
-        call.dv = tensor(l.dv);
+        call.q = tensor_of(l.q);
+        call.k = tensor_of(l.k);
+        call.v = tensor_of(l.v);
+        call.out = tensor_of(l.out);
+        call.dout = tensor_of(l.dout);
+        call.dq = tensor_of(l.dq);
+        call.dk = tensor_of(l.dk);
+        call.dv = tensor_of(l.dv);
         call.table = l.table.data();
         call.lse = l.lse.data();
         call.dtable = l.dtable.data();
         if (type == MG_ATTN_BF16) {
             call.type = type;
             mg_attn_tensor *all[8] = {&call.q, &call.k, &call.v, &call.dout, &call.out, &call.dq, &call.dk, &call.dv};
-            std::vector<float> *from[8] = {&l.q, &l.k, &l.v, &l.dout, &l.out, &l.dq, &l.dk, &l.dv};
+            tensor<float> *from[8] = {&l.q, &l.k, &l.v, &l.dout, &l.out, &l.dq, &l.dk, &l.dv};
             for (int i = 0; i < 8; i++) {
                 half[i] = to_bf16(*from[i]);
                 all[i]->data = half[i].data();

@@ -1,9 +1,7 @@
 /* Halo: sparse attention over own keys and those fetched rows that the rank's pairs name.
  *
- *     forward     fetch ~~~~~~~~~~~~~> | attention over both
- *                 own k, v beside them |
- *     backward    fetch ~~~~~~~~~~~~~> | both | return ~~~~~~> | add
- *                 own k, v beside them |      | own dk, dv out |
+ *     forward     fetch ~~> behind own k, v | attention over both
+ *     backward    fetch ~~> behind own k, v | both | from behind own dk, dv ~~> return | add
  *
  * The pairs are kept by local row: [own | fetched], one plan. Pairs that segments or the masked code hide are left out:
  * nothing is fetched for them. Two plans, own keys while the halo travels and fetched ones merged, cost more than the
@@ -141,8 +139,13 @@ void mg_attn_context_carve_halo(context_run *r)
     const int64_t pairs = c->pairs.starts[c->rows], heads = r->call.heads;
     const int64_t fetched = halo_rows(c->halo), rows = c->rows + fetched;
     r->given_rows = mg_attn_context_carve(r, 1, halo_sent(c->halo), r->key_floats, 1);
-    r->keys[0] = mg_attn_context_carve(r, fetched > 0, rows, r->key_floats, 1);
-    r->gradients[0] = mg_attn_context_carve(r, r->backward && fetched, rows, r->key_floats, 1);
+    r->keys[0] = mg_attn_context_carve(r, fetched > 0, fetched, r->key_floats, 1);
+    /* The others want what this rank does not. */
+    if (r->backward && fetched && !r->given.dk.data)
+        r->call.dk = packed_rows(mg_attn_context_carve(r, 1, rows, heads, r->call.dim), r->call.heads, r->call.dim);
+    if (r->backward && fetched && !r->given.dv.data)
+        r->call.dv =
+            packed_rows(mg_attn_context_carve(r, 1, rows, heads, r->call.value_dim), r->call.heads, r->call.value_dim);
     r->values = mg_attn_context_carve(r, r->given.values != NULL, heads, pairs, 1);
     r->dvalues = mg_attn_context_carve(r, r->backward && r->given.dvalues, heads, pairs, 1);
     r->call.values = r->values;
@@ -163,11 +166,8 @@ static mg_attn_tensor values_in(const context_run *r, float *rows)
                             .head_stride = r->call.value_dim};
 }
 
-/* Of the fetched rows, behind the own ones. */
-static float *fetched_of(const context_run *r, float *rows) { return rows ? rows + r->c->rows * r->key_floats : NULL; }
-
-/* Keys and values of own and fetched rows. */
-static int fetch(mg_attn_tensor *k, mg_attn_tensor *v, context_run *r)
+/* Keys and values of fetched rows. */
+static int fetch(context_run *r)
 {
     const mg_attn_context *c = r->c;
     const mg_attn_halo *halo = c->halo;
@@ -176,30 +176,30 @@ static int fetch(mg_attn_tensor *k, mg_attn_tensor *v, context_run *r)
                         call->threads);
     mg_attn_rows_gather(values_in(r, r->given_rows), call->v, halo->gives, halo_sent(halo), call->heads,
                         call->value_dim, call->threads);
-    int status = mg_attn_halo_post(halo, &r->messages, r->given_rows, fetched_of(r, r->keys[0]), r->key_floats, 0);
-    *k = call->k;
-    *v = call->v;
-    if (!status && r->keys[0]) {
-        *k = keys_in(r, r->keys[0]);
-        *v = values_in(r, r->keys[0]);
-        mg_attn_rows_copy(*k, call->k, c->rows, call->heads, call->dim, call->threads);
-        mg_attn_rows_copy(*v, call->v, c->rows, call->heads, call->value_dim, call->threads);
-    }
-    return status ? status : mg_attn_messages_wait_all(&r->messages);
+    int status = mg_attn_halo_post(halo, &r->messages, r->given_rows, r->keys[0], r->key_floats, 0);
+    if (!status)
+        status = mg_attn_messages_wait_all(&r->messages);
+    if (status || !r->keys[0])
+        return status;
+    mg_attn_rows_copy(rows_from(call->k, c->rows, 0), keys_in(r, r->keys[0]), halo_rows(halo), call->heads, call->dim,
+                      call->threads);
+    mg_attn_rows_copy(rows_from(call->v, c->rows, 0), values_in(r, r->keys[0]), halo_rows(halo), call->heads,
+                      call->value_dim, call->threads);
+    return 0;
 }
 
-/* Gradients of fetched rows go home while own ones are copied. What was given is gone: its memory takes what returns.
- */
+/* Gradients of fetched rows go home. What was given is gone: its memory takes what returns. */
 static int give_back(context_run *r)
 {
     const mg_attn_context *c = r->c;
     const mg_attn_call *call = &r->call;
-    float *all = r->gradients[0];
-    int status = mg_attn_halo_post(c->halo, &r->messages, fetched_of(r, all), r->given_rows, r->key_floats, 1);
-    if (!status && all && call->dk.data)
-        mg_attn_rows_copy(call->dk, keys_in(r, all), c->rows, call->heads, call->dim, call->threads);
-    if (!status && all && call->dv.data)
-        mg_attn_rows_copy(call->dv, values_in(r, all), c->rows, call->heads, call->value_dim, call->threads);
+    if (r->keys[0]) {
+        mg_attn_rows_copy(keys_in(r, r->keys[0]), rows_from(call->dk, c->rows, 0), halo_rows(c->halo), call->heads,
+                          call->dim, call->threads);
+        mg_attn_rows_copy(values_in(r, r->keys[0]), rows_from(call->dv, c->rows, 0), halo_rows(c->halo), call->heads,
+                          call->value_dim, call->threads);
+    }
+    const int status = mg_attn_halo_post(c->halo, &r->messages, r->keys[0], r->given_rows, r->key_floats, 1);
     return status ? status : mg_attn_messages_wait_all(&r->messages);
 }
 
@@ -255,12 +255,11 @@ static void by_head(context_run *r, void (*work)(void *context, int thread, int6
 
 int mg_attn_context_halo_forward(context_run *r)
 {
-    mg_attn_tensor k, v;
-    const int status = fetch(&k, &v, r);
+    const int status = fetch(r);
     if (!status && r->values)
         by_head(r, gather_values);
     if (!status && r->c->shard_count)
-        mg_attn_context_forward_shard(r, 0, k, v, 1);
+        mg_attn_context_forward_shard(r, 0, r->call.k, r->call.v, 1);
     return status;
 }
 
@@ -275,16 +274,13 @@ static void zero_unseen(const context_run *r)
 
 int mg_attn_context_halo_backward(context_run *r)
 {
-    float *all = r->gradients[0];
-    mg_attn_tensor k, v;
-    int status = fetch(&k, &v, r);
+    int status = fetch(r);
     if (status)
         return status;
     if (r->values)
         by_head(r, gather_values);
     if (r->c->shard_count)
-        mg_attn_context_backward_shard(r, 0, k, v, all ? keys_in(r, all) : r->call.dk,
-                                       all ? values_in(r, all) : r->call.dv, 1);
+        mg_attn_context_backward_shard(r, 0, r->call.k, r->call.v, r->call.dk, r->call.dv, 1);
     else
         zero_unseen(r);
     status = give_back(r);

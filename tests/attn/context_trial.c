@@ -30,12 +30,12 @@ encoded *trial_map(mg_attn_map *map, problem *part, const problem *p, int64_t be
 
 /* A rank's tensors, [row][heads][dim] and a few floats between rows. */
 enum { PAD = 3 };
-static mg_attn_tensor rows_of(float **memory, const float *from, int64_t begin, int64_t rows, int32_t heads,
-                              int32_t dim)
+static mg_attn_tensor rows_of(float **memory, const float *from, int64_t begin, int64_t rows, int64_t behind,
+                              int32_t heads, int32_t dim)
 {
     int64_t stride = heads * dim + PAD;
-    float *data = malloc((size_t)(rows * stride) * sizeof *data + 1);
-    memset(data, 0xff, (size_t)(rows * stride) * sizeof *data);
+    float *data = malloc((size_t)((rows + behind) * stride) * sizeof *data + 1);
+    memset(data, 0xff, (size_t)((rows + behind) * stride) * sizeof *data);
     for (int64_t i = 0; from && i < rows; i++)
         memcpy(data + i * stride, from + (begin + i) * heads * dim, (size_t)(heads * dim) * sizeof *data);
     *memory = data;
@@ -66,6 +66,7 @@ static void make_call(rank_call *rc, const mg_attn_map *map)
     const trial *t = rc->t;
     const problem *p = t->p;
     mg_attn_call *call = &rc->call;
+    const int64_t behind = t->info[rc->rank].halo_rows;
     *call = (mg_attn_call){.heads = p->heads,
                            .dim = p->dim,
                            .value_dim = p->value_dim,
@@ -73,14 +74,14 @@ static void make_call(rank_call *rc, const mg_attn_map *map)
                            .threads = t->threads ? t->threads : 1,
                            .table = p->with & TABLE ? p->table : NULL,
                            .dropout = p->dropout};
-    call->q = rows_of(&rc->memory[0], p->q, rc->begin, rc->rows, p->heads, p->dim);
-    call->k = rows_of(&rc->memory[1], p->k, rc->begin, rc->rows, p->heads, p->dim);
-    call->v = rows_of(&rc->memory[2], p->v, rc->begin, rc->rows, p->heads, p->value_dim);
-    call->out = rows_of(&rc->memory[3], NULL, 0, rc->rows, p->heads, p->value_dim);
-    call->dout = rows_of(&rc->memory[4], p->dout, rc->begin, rc->rows, p->heads, p->value_dim);
-    call->dq = rows_of(&rc->memory[5], NULL, 0, rc->rows, p->heads, p->dim);
-    call->dk = rows_of(&rc->memory[6], NULL, 0, rc->rows, p->heads, p->dim);
-    call->dv = rows_of(&rc->memory[7], NULL, 0, rc->rows, p->heads, p->value_dim);
+    call->q = rows_of(&rc->memory[0], p->q, rc->begin, rc->rows, 0, p->heads, p->dim);
+    call->k = rows_of(&rc->memory[1], p->k, rc->begin, rc->rows, behind, p->heads, p->dim);
+    call->v = rows_of(&rc->memory[2], p->v, rc->begin, rc->rows, behind, p->heads, p->value_dim);
+    call->out = rows_of(&rc->memory[3], NULL, 0, rc->rows, 0, p->heads, p->value_dim);
+    call->dout = rows_of(&rc->memory[4], p->dout, rc->begin, rc->rows, 0, p->heads, p->value_dim);
+    call->dq = rows_of(&rc->memory[5], NULL, 0, rc->rows, 0, p->heads, p->dim);
+    call->dk = rows_of(&rc->memory[6], NULL, 0, rc->rows, behind, p->heads, p->dim);
+    call->dv = rows_of(&rc->memory[7], NULL, 0, rc->rows, behind, p->heads, p->value_dim);
     rc->memory[8] = call->lse = malloc((size_t)(p->heads * rc->rows) * sizeof(float) + 1);
     if (!(p->with & VALUES))
         return;

@@ -19,7 +19,7 @@
  *     all-to-all    (R-1)/R of 3 B + 1 B (out) + lse forward; of 3 B + 2 B (out, dout) + lse and 3 B backward
  *     halo          2 rows for each row another rank needs forward; 2 again, and 2 for each row it needs, backward
  *     memory        ring: two shards of k and v, and in backward of dk and dv; all-to-all: all rows of the rank's heads;
- *                   halo: own and fetched rows of k and v, and in backward of dk and dv. Never heads x tokens x tokens.
+ *                   halo: fetched rows twice, a message's and behind the caller's. Never heads x tokens x tokens.
  *
  * Status, errors, threads: as megagraph/attn.h, plus what the port returns. Every call is collective: all ranks of the
  * context make it, in the same order, one call at a time. Creating fails on all ranks or on none, with one status.
@@ -89,7 +89,8 @@ MG_ATTN_API void mg_attn_context_destroy(mg_attn_context *context); /* NULL is f
 /* As in megagraph/attn.h; tensors hold this rank's rows, lse is [heads][rows of this rank]. values, dvalues: [heads][pairs
    of the map], of which a rank reads only what it computes; dvalues of other heads and of unseen pairs are 0. dtable and
    dvalues are this rank's share: their sum over ranks is the gradient. Which gradients are given may differ from rank to
-   rank: others' dk and dv are made all the same. dropout ids are the context's; key_bias, dlse and bf16 are refused. */
+   rank: others' dk and dv are made all the same. HALO: behind this rank's rows k and v, dk and dv have room for halo_rows
+   (below) more at the same strides, which calls write: what is fetched, and its gradients on their way home. dropout ids are the context's; key_bias, dlse and bf16 are refused. */
 MG_ATTN_API int64_t mg_attn_context_workspace_bytes(const mg_attn_context *context, const mg_attn_call *call,
                                                     int backward);
 MG_ATTN_API int mg_attn_context_forward(const mg_attn_context *context, const mg_attn_call *call);
