@@ -1,9 +1,9 @@
 /* Sparse attention: some queries, or keys, with their listed tokens, for 1, 2, 4 or 8 heads at once, whose elements lie
  * side by side in a token's row. In products with rows, elements are in the lanes:
  *
- *     whole    a head has 1 vector       (row = SPREAD)
- *     halves   a vector has 2 heads      (row = 8, SPREAD 16)
- *     long     a head has some vectors   (the last may be half full)
+ *     1, 2, 4  so many vectors are a head   (row = SPREAD, ...)
+ *     halves   a vector has 2 heads         (row = 8, SPREAD 16)
+ *     any      a head has some vectors      (the last may be half full)
  *
  * Scores stand pair by pair, heads side by side, and come SPREAD at once by a transposing sum, whatever their queries.
  * What is a query's own (maximum, sum, exponentials) goes by vectors from its first score; the lanes beyond its last
@@ -20,7 +20,7 @@ void KERNEL(mg_attn_near_add)(const near_sums *a);
 
 #if defined(__AVX512F__)
 #include "forward_v4.h"
-enum { SPREAD = 16 };
+enum { SPREAD = 16, MOST_VECTORS = 16 };
 typedef vec wvec;
 typedef ivec wivec;
 INLINE wvec load_some(const float *p, int32_t left)
@@ -54,7 +54,7 @@ INLINE wvec only(wvec x, int32_t left, wvec other)
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15                                                           \
     }
 #else
-enum { SPREAD = 8 };
+enum { SPREAD = 8, MOST_VECTORS = 8 };
 typedef octet wvec;
 typedef ioctet wivec;
 INLINE wvec load_some(const float *p, int32_t left)
@@ -91,7 +91,7 @@ INLINE wvec only(wvec x, int32_t left, wvec other)
     }
 #endif
 
-enum { LONG, WHOLE, HALVES }; /* kinds of rows */
+enum { ANY = 0, HALVES = -1 }; /* kinds of rows; else the vectors of a head */
 enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 12, AHEAD_TOKENS = 16, FEW_CODES = 4 };
 #define ALIGNED __attribute__((aligned(64)))
 
@@ -179,7 +179,7 @@ INLINE void set_queries(row_pairs *p, const near_list *l, const float *x, int64_
 /* Floats of a token, in a constant where they are one. */
 INLINE int32_t width_of(int32_t row, const int heads, const int kind)
 {
-    return heads * (kind == WHOLE ? SPREAD : kind == HALVES ? 8 : row);
+    return heads * (kind > 0 ? kind * SPREAD : kind == HALVES ? 8 : row);
 }
 
 /* k and v of the `together` pairs that come AHEAD_PAIRS after the pair of these keys. */
@@ -251,19 +251,19 @@ INLINE wvec products(const float *const *x, const int32_t *at, const float *rows
     UNROLL
     for (int j = 0; j < SPREAD; j++)
         sum[j] = (wvec){0};
-    for (int32_t d = 0; d < (kind == WHOLE ? SPREAD : row); d += SPREAD) {
+    for (int32_t d = 0; d < (kind > 0 ? kind * SPREAD : row); d += SPREAD) {
         UNROLL
         for (int j = 0; j < SPREAD; j++) {
-            const int32_t of = j % heads * (kind == WHOLE ? SPREAD : row) + d;
-            sum[j] += kind == WHOLE ? load_whole(x[j / heads] + of) * load_whole(b[j / heads] + of)
-                                    : load_some(x[j / heads] + of, row - d) * load_some(b[j / heads] + of, row - d);
+            const int32_t of = j % heads * (kind > 0 ? kind * SPREAD : row) + d;
+            sum[j] += kind > 0 ? load_whole(x[j / heads] + of) * load_whole(b[j / heads] + of)
+                               : load_some(x[j / heads] + of, row - d) * load_some(b[j / heads] + of, row - d);
         }
     }
     return sums_of_all(sum);
 }
 
 /* y[i][h] = scale q . k + bias of all pairs, up to a multiple of SPREAD; the rows that come next are fetched. */
-INLINE void scores(float *y, const near_list *l, row_pairs *p, const int heads, const int kind, const int value_kind)
+INLINE void scores(float *y, const near_list *l, row_pairs *p, const int heads, const int kind)
 {
     const int together = SPREAD / heads, small = SPREAD == 16 && l->code_count * heads <= 32;
     lookup_table table = {0};
@@ -279,8 +279,7 @@ INLINE void scores(float *y, const near_list *l, row_pairs *p, const int heads, 
 #endif
     for (int32_t i = 0; i < l->count; i += together) {
         if (i + together + AHEAD_PAIRS <= l->ahead)
-            fetch_ahead(l, l->keys + i, together, width_of(l->row, heads, kind),
-                        width_of(l->value_row, heads, value_kind));
+            fetch_ahead(l, l->keys + i, together, width_of(l->row, heads, kind), width_of(l->value_row, heads, kind));
         const wvec s = products(p->x + i, p->at + i, l->k, l->k_stride, l->row, heads, kind);
         keep_whole(y + i * heads, s * l->scale + biases_of(l, i, heads, small, table));
     }
@@ -325,8 +324,7 @@ INLINE wvec factor_of(const float *f, int v, const int kind)
     if (kind == HALVES)
         return (wvec)_mm512_mask_mov_ps(_mm512_set1_ps(f[2 * v]), 0xFF00, _mm512_set1_ps(f[2 * v + 1]));
 #endif
-    (void)kind;
-    return all(f[v]);
+    return all(f[kind > 1 ? v / kind : v]);
 }
 
 INLINE void add_long_rows(float *out, const float *old, const float *new, const weighted_rows *r, int32_t row,
@@ -359,9 +357,9 @@ INLINE void add_long_rows(float *out, const float *old, const float *new, const 
 INLINE void add_rows(float *out, const float *old, const float *new, const weighted_rows *r, int32_t row,
                      const int heads, const int kind)
 {
-    const int vectors = kind == HALVES ? heads / 2 : heads;
-    wvec sum[NEAR_HEADS];
-    if (kind == LONG) {
+    const int vectors = width_of(row, heads, kind) / SPREAD;
+    wvec sum[MOST_VECTORS];
+    if (kind == ANY) {
         add_long_rows(out, old, new, r, row, heads);
         return;
     }
@@ -384,12 +382,12 @@ INLINE void add_rows(float *out, const float *old, const float *new, const weigh
     }
 }
 
-INLINE void forward(const near_list *l, const int heads, const int kind, const int value_kind)
+INLINE void forward(const near_list *l, const int heads, const int kind)
 {
     float a[ITEMS] ALIGNED, b[ITEMS] ALIGNED, c[ITEMS] ALIGNED;
     wvec tops[NEAR_QUERIES], sums[NEAR_QUERIES], was = {0};
     row_pairs pairs;
-    scores(a, l, &pairs, heads, kind, value_kind);
+    scores(a, l, &pairs, heads, kind);
     for (int32_t j = 0; j < l->queries; j++) {
         const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
         const wvec before = l->first ? all(-FLT_MAX) : repeat(l->maximum, heads);
@@ -427,7 +425,7 @@ INLINE void forward(const near_list *l, const int heads, const int kind, const i
                                     .stride = l->v_stride,
                                     .tokens = l->keys + l->starts[j],
                                     .count = l->starts[j + 1] - l->starts[j]};
-        add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, value_kind);
+        add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, kind);
     }
 }
 
@@ -456,7 +454,7 @@ INLINE void keep_both(float *to, const float *p, const float *ds, int32_t pairs,
 #endif
 }
 
-INLINE void backward(const near_list *l, const int heads, const int kind, const int value_kind)
+INLINE void backward(const near_list *l, const int heads, const int kind)
 {
     float a[ITEMS] ALIGNED, b[ITEMS] ALIGNED, p[ITEMS] ALIGNED, ds[ITEMS] ALIGNED, new[SPREAD];
     const float one[NEAR_HEADS] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -466,9 +464,9 @@ INLINE void backward(const near_list *l, const int heads, const int kind, const 
     UNROLL
     for (int code = 0; code < FEW_CODES; code++)
         of_code[code] = (wvec){0};
-    scores(a, l, &pairs, heads, kind, value_kind);
+    scores(a, l, &pairs, heads, kind);
     set_queries(&pairs, l, l->dout, l->dout_stride);
-    dots(b, &pairs, l->v, l->v_stride, l->value_row, heads, value_kind);
+    dots(b, &pairs, l->v, l->v_stride, l->value_row, heads, kind);
     keep_whole(new, all(l->scale));
     for (int32_t j = 0; j < l->queries; j++) {
         const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
@@ -513,12 +511,11 @@ INLINE void backward(const near_list *l, const int heads, const int kind, const 
     }
 }
 
-INLINE void delta(const near_delta *d, const int heads, const int kind, const int value_kind)
+INLINE void delta(const near_delta *d, const int heads, const int kind)
 {
     int32_t at[NEAR_BATCH + SPREAD];
     row_pairs pairs = {.at = at, .count = d->queries};
     float sums[ITEMS] ALIGNED;
-    (void)value_kind;
     for (int32_t j = 0; j < d->queries + SPREAD; j++) {
         at[j] = j < d->queries ? j : 0;
         pairs.x[j] = d->out + at[j] * d->out_stride;
@@ -531,8 +528,8 @@ INLINE void delta(const near_delta *d, const int heads, const int kind, const in
 INLINE void add_to_both(float *dk, float *dv, const float *old, const near_sums *a, int64_t from, int64_t to,
                         const int heads, const int kind)
 {
-    const int vectors = kind == HALVES ? heads / 2 : heads;
-    wvec k[NEAR_HEADS], v[NEAR_HEADS];
+    const int vectors = width_of(0, heads, kind) / SPREAD;
+    wvec k[MOST_VECTORS], v[MOST_VECTORS];
     UNROLL
     for (int i = 0; i < vectors; i++)
         k[i] = v[i] = (wvec){0};
@@ -559,14 +556,14 @@ INLINE void add_to_both(float *dk, float *dv, const float *old, const near_sums 
     }
 }
 
-INLINE void add(const near_sums *a, const int heads, const int kind, const int value_kind)
+INLINE void add(const near_sums *a, const int heads, const int kind)
 {
     float scale[NEAR_HEADS];
     const float one[NEAR_HEADS] = {1, 1, 1, 1, 1, 1, 1, 1};
     store8(scale, splat8(a->scale));
     for (int32_t j = 0; j < a->keys; j++) {
         const int64_t from = a->starts[j], to = a->starts[j + 1];
-        if (kind != LONG && kind == value_kind && a->dk && a->dv) {
+        if (kind != ANY && width_of(0, heads, kind) <= MOST_VECTORS / 2 * SPREAD && a->dk && a->dv) {
             add_to_both(a->dk + j * a->dk_stride, a->dv + j * a->dv_stride, a->add ? one : NULL, a, from, to, heads,
                         kind);
             continue;
@@ -580,7 +577,7 @@ INLINE void add(const near_sums *a, const int heads, const int kind, const int v
                               .count = to - from,
                               .ahead = a->ahead - from};
         if (a->dv)
-            add_rows(a->dv + j * a->dv_stride, a->add ? one : NULL, one, &rows, a->value_row, heads, value_kind);
+            add_rows(a->dv + j * a->dv_stride, a->add ? one : NULL, one, &rows, a->value_row, heads, kind);
         rows.factors += heads;
         rows.rows = a->q;
         rows.stride = a->q_stride;
@@ -589,28 +586,43 @@ INLINE void add(const near_sums *a, const int heads, const int kind, const int v
     }
 }
 
-static int kind_of(int32_t row, int32_t heads) { return row == SPREAD ? WHOLE : row == 8 && heads > 1 ? HALVES : LONG; }
+/* Of q, k and of v, which are ANY where they are not the same. */
+static int kind_of(int32_t row, int32_t value_row, int32_t heads)
+{
+    if (row != value_row || heads == 1)
+        return ANY;
+    if (SPREAD == 16 && row == 8)
+        return HALVES;
+    const int vectors = row / SPREAD, one = row % SPREAD == 0 && (vectors == 1 || vectors == 2 || vectors == 4);
+    return one && heads * vectors <= MOST_VECTORS ? vectors : ANY;
+}
 
-/* work(l, heads, kind, kind) with what is usual as constants. */
+/* work(l, heads, kind) with what is usual as constants. */
 #define DISPATCH(work, l, row, value_row)                                                                              \
     do {                                                                                                               \
-        const int kind = kind_of(row, (l)->heads), value_kind = kind_of(value_row, (l)->heads);                        \
-        if (kind == WHOLE && value_kind == WHOLE && (l)->heads == 4)                                                   \
-            work(l, 4, WHOLE, WHOLE);                                                                                  \
-        else if (kind == WHOLE && value_kind == WHOLE && (l)->heads == 8)                                              \
-            work(l, 8, WHOLE, WHOLE);                                                                                  \
-        else if (SPREAD == 16 && kind == HALVES && value_kind == HALVES && (l)->heads == 4)                            \
-            work(l, 4, HALVES, HALVES);                                                                                \
-        else if (SPREAD == 16 && kind == HALVES && value_kind == HALVES && (l)->heads == 8)                            \
-            work(l, 8, HALVES, HALVES);                                                                                \
-        else if ((l)->heads == 8)                                                                                      \
-            work(l, 8, LONG, LONG);                                                                                    \
-        else if ((l)->heads == 4)                                                                                      \
-            work(l, 4, LONG, LONG);                                                                                    \
-        else if ((l)->heads == 2)                                                                                      \
-            work(l, 2, LONG, LONG);                                                                                    \
+        const int kind = kind_of(row, value_row, (l)->heads), heads = (l)->heads;                                      \
+        if (heads == 8 && kind == 1)                                                                                   \
+            work(l, 8, 1);                                                                                             \
+        else if (heads == 4 && kind == 1)                                                                              \
+            work(l, 4, 1);                                                                                             \
+        else if (heads == 8 && kind == HALVES)                                                                         \
+            work(l, 8, HALVES);                                                                                        \
+        else if (heads == 4 && kind == HALVES)                                                                         \
+            work(l, 4, HALVES);                                                                                        \
+        else if (MOST_VECTORS == 16 && heads == 8 && kind == 2)                                                        \
+            work(l, 8, 2);                                                                                             \
+        else if (heads == 4 && kind == 2)                                                                              \
+            work(l, 4, 2);                                                                                             \
+        else if (heads == 2 && kind == 4)                                                                              \
+            work(l, 2, 4);                                                                                             \
+        else if (heads == 8)                                                                                           \
+            work(l, 8, ANY);                                                                                           \
+        else if (heads == 4)                                                                                           \
+            work(l, 4, ANY);                                                                                           \
+        else if (heads == 2)                                                                                           \
+            work(l, 2, ANY);                                                                                           \
         else                                                                                                           \
-            work(l, 1, LONG, LONG);                                                                                    \
+            work(l, 1, ANY);                                                                                           \
     } while (0)
 
 void KERNEL(mg_attn_near_forward)(const near_list *l) { DISPATCH(forward, l, l->row, l->value_row); }
