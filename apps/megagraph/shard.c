@@ -124,8 +124,8 @@ static int order_parts(mg_shard *shard, const mg_graph *graph, const mg_config *
     return status;
 }
 
-/* Where all see all, each rank has as many whole rows of tiles: no tile of codes lies across two ranks, and nobody has more
- * to attend to than others. Nodes at the borders then go with the next part. */
+/* Where all see all, each rank has as many whole rows of tiles: no tile of codes lies across two ranks, and nobody has
+ * more to attend to than others. Nodes at the borders then go with the next part. */
 static void share_tiles(mg_shard *shard, const mg_config *config)
 {
     enum { TILE = 64, FEW = 8 };
@@ -270,7 +270,8 @@ static int plan(mg_unit *unit, mg_units *units, const mg_graph *whole)
                                  .port = mg_ranks_port(shard->comm),
                                  .first = shard->first,
                                  .map = &map,
-                                 .ids = (const uint32_t *)shard->nodes};
+                                 .ids = (const uint32_t *)shard->nodes,
+                                 .keys_kept = mg_model_keeps_keys(config->model.kind)};
     mg_attn_grid grid = mg_attn_grid_of(desc.method, desc.port.ranks, desc.heads);
     int status = mg_bias_choose(&storage, whole, config, grid.along, desc.method == MG_ATTN_HALO);
     if (!status)

@@ -84,6 +84,8 @@ typedef struct mg_model_desc {
 typedef struct mg_model mg_model;
 /* -EINVAL names the field and value. */
 int mg_model_create(mg_model **out, const mg_model_desc *desc);
+/* Whether backward finds q, k, v as forward left them; or they are made again. */
+int mg_model_keeps_keys(mg_model_kind kind);
 void mg_model_destroy(mg_model *model);
 
 typedef struct mg_model_parameter {

@@ -224,6 +224,8 @@ static int fill(mg_model_pass *pass)
     return failed ? failed : mg_model_pass_reserve_threads(pass, mg_model_threads(0));
 }
 
+int mg_model_keeps_keys(mg_model_kind kind) { return kind != MG_MODEL_GRAPHORMER; }
+
 int64_t mg_model_fetched(const mg_model_batch *batch)
 {
     mg_attn_context_info info = {0};
@@ -241,7 +243,7 @@ int mg_model_pass_create(mg_model_pass **out, const mg_model *model, const mg_mo
         return status ? status : -ENOMEM;
     pass->model = model;
     pass->training = training;
-    pass->again = model->desc.kind == MG_MODEL_GRAPHORMER;
+    pass->again = !mg_model_keeps_keys(model->desc.kind);
     pass->qkv_of = -1;
     pass->tokens = largest->tokens;
     pass->graphs = largest->graphs;

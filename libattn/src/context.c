@@ -205,7 +205,7 @@ void mg_attn_context_describe(mg_attn_context_info *info, const mg_attn_context 
         info->plan_bytes += c->halo->bytes;
         info->halo_rows = halo_rows(c->halo);
         info->forward_bytes = halo_sent(c->halo) * row;
-        info->backward_bytes = (halo_sent(c->halo) + halo_rows(c->halo)) * row;
+        info->backward_bytes = ((c->keys_kept ? 0 : halo_sent(c->halo)) + halo_rows(c->halo)) * row;
         return;
     }
     info->forward_bytes = c->reader_count * c->rows * row + mg_attn_context_heads_bytes(c, dim, 0);

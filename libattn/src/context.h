@@ -49,9 +49,10 @@ struct mg_attn_context {
     int32_t *readers; /* [reader_count] steps in which another group works on this group's shard */
     int32_t reader_count;
     mg_attn_halo *halo;
+    int keys_kept; /* HALO */
     local_pairs pairs;
     mg_attn_engine engine; /* forward NULL: shards */
-    int64_t bytes; /* allocated, plans not included */
+    int64_t bytes;         /* allocated, plans not included */
 };
 
 static inline int rank_of(const mg_attn_context *c, int32_t group, int32_t place)

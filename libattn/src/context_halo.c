@@ -1,7 +1,7 @@
 /* Halo: sparse attention over own keys and those fetched rows that the rank's pairs name.
  *
  *     forward     fetch ~~> behind own k, v | attention over both
- *     backward    fetch ~~> behind own k, v | both | from behind own dk, dv ~~> return | add
+ *     backward    fetch ~~> behind own k, v | both | from behind own dk, dv ~~> return | add      keys_kept: no fetch
  *
  * The pairs are kept by local row: [own | fetched], one plan. Pairs that segments or the masked code hide are left out:
  * nothing is fetched for them. Two plans, own keys while the halo travels and fetched ones merged, cost more than the
@@ -128,6 +128,7 @@ int mg_attn_context_make_halo(mg_attn_context *c, const mg_attn_context_desc *de
         return status;
     }
     c->halo = halo;
+    c->keys_kept = desc->keys_kept;
     return plan_pairs(c);
 }
 
@@ -274,7 +275,7 @@ static void zero_unseen(const context_run *r)
 
 int mg_attn_context_halo_backward(context_run *r)
 {
-    int status = fetch(r);
+    int status = r->c->keys_kept ? 0 : fetch(r);
     if (status)
         return status;
     if (r->values)

@@ -196,7 +196,8 @@ static int rank_work(void *context, int rank)
                                           .wait = test_port_wait},
                                  .first = t->first,
                                  .map = &map,
-                                 .ids = t->ids};
+                                 .ids = t->ids,
+                                 .keys_kept = t->keys_kept};
     int status = mg_attn_context_create(&made, &desc);
     if (!status) {
         rc.context = made;

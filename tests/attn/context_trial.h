@@ -18,6 +18,7 @@ typedef struct trial {
     int ranks, threads, delay;
     spread spread;
     const uint32_t *ids;
+    int keys_kept;
     int64_t fail_at;
     int no_lse; /* forward is not asked for lse; no backward then */
 

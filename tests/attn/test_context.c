@@ -47,9 +47,13 @@ static void every_method(problem *p, const uint32_t *ids, int halo_too)
     problem_run(&expected, p, "reference", 1);
     for (int method = MG_ATTN_RING; method <= (halo_too ? MG_ATTN_HALO : MG_ATTN_ALL_TO_ALL); method++)
         for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
-            compare(
-                (trial){.p = p, .method = method, .ranks = ranks[r], .spread = (spread)((r + method) & 1), .ids = ids},
-                &expected);
+            compare((trial){.p = p,
+                            .method = method,
+                            .ranks = ranks[r],
+                            .spread = (spread)((r + method) & 1),
+                            .ids = ids,
+                            .keys_kept = r & 1},
+                    &expected);
     result_free(&expected);
     problem_free(p);
 }

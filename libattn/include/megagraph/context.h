@@ -17,7 +17,7 @@
  * Per rank and layer, n its rows, B = n x heads x dim x 4 bytes, R ranks:
  *     ring          sends 2 B to each rank that sees its shard forward; 2 B + 2 B (dk, dv of each shard it sees) backward
  *     all-to-all    (R-1)/R of 3 B + 1 B (out) + lse forward; of 3 B + 2 B (out, dout) + lse and 3 B backward
- *     halo          2 rows for each row another rank needs forward; 2 again, and 2 for each row it needs, backward
+ *     halo          2 rows for each row another rank needs forward; 2 again (keys_kept: 0), and 2 for each row it needs, backward
  *     memory        ring: two shards of k and v, and in backward of dk and dv; all-to-all: all rows of the rank's heads;
  *                   halo: fetched rows twice, a message's and behind the caller's. Never heads x tokens x tokens.
  *
@@ -78,6 +78,7 @@ typedef struct mg_attn_context_desc {
        query_begin.. key_end are the context's own and must be 0. Borrowed, as by mg_attn_plan. */
     const mg_attn_map *map;
     const uint32_t *ids;    /* [tokens] of dropout; NULL: places in the order */
+    int keys_kept; /* HALO: backward finds k and v as forward left them, fetched rows too, and does not fetch again */
     const mg_attn_engine *engine; /* copied; NULL: libattn's own. Only where along is 1; nothing is planned then */
 } mg_attn_context_desc;
 
