@@ -174,13 +174,17 @@ INLINE void fetch_token(const weighted_rows *r, int64_t i, int32_t d, int64_t fl
     __builtin_prefetch(factors_of(r, i + AHEAD_TOKENS));
 }
 
-/* What a vector of a whole or half row is multiplied by. */
-INLINE wvec factor_of(const float *f, int v, const int kind)
+/* What vector v of a row is multiplied by. */
+INLINE wvec factor_of(const float *f, int v, const int heads, const int kind)
 {
 #if defined(__AVX512F__)
-    if (kind == HALVES)
-        return (wvec)_mm512_mask_mov_ps(_mm512_set1_ps(f[2 * v]), 0xFF00, _mm512_set1_ps(f[2 * v + 1]));
+    if (kind == HALVES) {
+        const __m512 all_heads =
+            heads == 8 ? _mm512_castps256_ps512(_mm256_loadu_ps(f)) : _mm512_castps128_ps512(_mm_loadu_ps(f));
+        return (wvec)_mm512_permutexvar_ps((__m512i)((wivec)LANE_NUMBERS / 8 + 2 * v), all_heads);
+    }
 #endif
+    (void)heads;
     return all(f[kind > 1 ? v / kind : v]);
 }
 
@@ -228,13 +232,13 @@ INLINE void add_rows(float *out, const float *old, const float *new, const weigh
         fetch_token(r, i, 0, vectors * SPREAD);
         UNROLL
         for (int v = 0; v < vectors; v++)
-            sum[v] += factor_of(f, v, kind) * load_whole(from + v * SPREAD);
+            sum[v] += factor_of(f, v, heads, kind) * load_whole(from + v * SPREAD);
     }
     UNROLL
     for (int v = 0; v < vectors; v++) {
-        wvec x = sum[v] * factor_of(new, v, kind);
+        wvec x = sum[v] * factor_of(new, v, heads, kind);
         if (old)
-            x += load_whole(out + v * SPREAD) * factor_of(old, v, kind);
+            x += load_whole(out + v * SPREAD) * factor_of(old, v, heads, kind);
         keep_whole(out + v * SPREAD, x);
     }
 }
@@ -401,8 +405,8 @@ INLINE void add_to_both(float *dk, float *dv, const float *old, const near_sums 
         }
         UNROLL
         for (int i = 0; i < vectors; i++) {
-            v[i] += factor_of(p, i, kind) * load_whole(dout + i * SPREAD);
-            k[i] += factor_of(p + heads, i, kind) * load_whole(q + i * SPREAD);
+            v[i] += factor_of(p, i, heads, kind) * load_whole(dout + i * SPREAD);
+            k[i] += factor_of(p + heads, i, heads, kind) * load_whole(q + i * SPREAD);
         }
     }
     UNROLL
