@@ -144,8 +144,9 @@ void mg_encode_clear(mg_encodings *encodings)
 
 int mg_encode_order(int32_t *order, const mg_graph *graph, int hops, mg_cache *cache)
 {
+    enum { RULE = 2 }; /* by which AUTO chooses: orders kept under an earlier one are not the best */
     int64_t bytes = graph->nodes * (int64_t)sizeof *order;
-    uint64_t key = key_of(graph, hops, 0);
+    uint64_t key = key_of(graph, hops, RULE);
     if (mg_encode_find(order, bytes, cache, "order", key))
         return 0;
     int status = mg_graph_order(order, NULL, graph, MG_GRAPH_ORDER_AUTO, hops);
