@@ -100,9 +100,8 @@ static int encode_features(float **out, const mg_dataset *data, const mg_config 
         normalise_rows(normal, nodes, columns);
     }
     if (!status && hops)
-        status = relay(
-            mg_graph_average(averages, rows ? normal : data->features, columns, data->graph, (int)hops, own),
-            mg_graph_last_error());
+        status = relay(mg_graph_average(averages, rows ? normal : data->features, columns, data->graph, (int)hops, own),
+                       mg_graph_last_error());
     *out = hops ? averages : normal;
     if (hops)
         release(normal);
@@ -142,14 +141,22 @@ void mg_encode_clear(mg_encodings *encodings)
     *encodings = (mg_encodings){0};
 }
 
-int mg_encode_order(int32_t *order, const mg_graph *graph, int hops, mg_cache *cache)
+mg_graph_order_kind mg_encode_order_kind(const mg_config *config)
 {
-    enum { RULE = 2 }; /* by which AUTO chooses: orders kept under an earlier one are not the best */
+    const int listed =
+        !config->model.heads || (config->attention.far == MG_FAR_MASK && config->model.encodings.distance <= 1);
+    return listed ? MG_GRAPH_ORDER_LISTS : MG_GRAPH_ORDER_AUTO;
+}
+
+int mg_encode_order(int32_t *order, const mg_graph *graph, const mg_config *config, mg_cache *cache)
+{
+    const mg_graph_order_kind kind = mg_encode_order_kind(config);
+    const int hops = config->model.encodings.distance ? (int)config->model.encodings.distance : 1;
     int64_t bytes = graph->nodes * (int64_t)sizeof *order;
-    uint64_t key = key_of(graph, hops, RULE);
+    uint64_t key = key_of(graph, hops, kind);
     if (mg_encode_find(order, bytes, cache, "order", key))
         return 0;
-    int status = mg_graph_order(order, NULL, graph, MG_GRAPH_ORDER_AUTO, hops);
+    int status = mg_graph_order(order, NULL, graph, kind, hops);
     if (status)
         return relay(status, mg_graph_last_error());
     mg_encode_keep(cache, "order", key, order, bytes);

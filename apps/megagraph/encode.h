@@ -31,7 +31,9 @@ int mg_encode_create(mg_encodings *out, const mg_dataset *data, const mg_config 
 void mg_encode_clear(mg_encodings *encodings);
 
 /* order[nodes], as mg_graph_order (auto). */
-int mg_encode_order(int32_t *order, const mg_graph *graph, int hops, mg_cache *cache);
+/* How a graph's nodes are ordered for this model. */
+mg_graph_order_kind mg_encode_order_kind(const mg_config *config);
+int mg_encode_order(int32_t *order, const mg_graph *graph, const mg_config *config, mg_cache *cache);
 /* parts[nodes], as mg_graph_partition; *cut: edges between parts. */
 int mg_encode_clusters(int32_t *parts, int64_t *cut, const mg_graph *graph, int32_t clusters, uint64_t seed,
                        mg_cache *cache);

@@ -159,12 +159,11 @@ static int unit_of_nodes(mg_unit **out, mg_units *units, int32_t *nodes, int64_t
     mg_graph *part = NULL;
     mg_dataset_batch *batch = NULL;
     int32_t *order = allocate(count, 2 * sizeof *order), *ordered = order ? order + count : NULL;
-    int hops = units->config.model.encodings.distance ? (int)units->config.model.encodings.distance : 1;
     int status = order ? 0 : -ENOMEM;
     if (!status)
         status = relay(mg_graph_induce(&part, units->data->graph, nodes, count), mg_graph_last_error());
     if (!status)
-        status = mg_encode_order(order, part, hops, cache);
+        status = mg_encode_order(order, part, &units->config, cache);
     for (int64_t p = 0; p < count && !status; p++)
         ordered[p] = nodes[order[p]];
     mg_graph_destroy(part);

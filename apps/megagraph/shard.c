@@ -101,7 +101,6 @@ static void sort_parts(mg_shard *shard, const int32_t *parts, int64_t nodes, int
 static int order_parts(mg_shard *shard, const mg_graph *graph, const mg_config *config, mg_cache *cache)
 {
     int ranks = mg_ranks_count(shard->comm), rank = mg_ranks_rank(shard->comm);
-    int hops = config->model.encodings.distance ? (int)config->model.encodings.distance : 1;
     int64_t count = shard->first[rank + 1] - shard->first[rank], *counts = allocate(ranks, sizeof *counts);
     int32_t *own = shard->nodes + shard->first[rank], *order = allocate(count, 2 * sizeof *order);
     mg_graph *part = NULL;
@@ -109,7 +108,7 @@ static int order_parts(mg_shard *shard, const mg_graph *graph, const mg_config *
     if (!status && count)
         status = relay(mg_graph_induce(&part, graph, own, count), mg_graph_last_error());
     if (!status && count)
-        status = mg_encode_order(order, part, hops, cache);
+        status = mg_encode_order(order, part, config, cache);
     for (int64_t p = 0; p < count && !status; p++)
         order[count + p] = own[order[p]];
     if (!status)
@@ -139,7 +138,7 @@ static void share_tiles(mg_shard *shard, const mg_config *config)
 
 static uint64_t order_key(const mg_graph *graph, const mg_config *config, int ranks)
 {
-    int64_t depends[] = {ranks, config->model.encodings.distance, config->attention.far};
+    int64_t depends[] = {ranks, config->model.encodings.distance, config->attention.far, mg_encode_order_kind(config)};
     return mg_graph_hash_bytes(mg_graph_hash(graph), depends, sizeof depends);
 }
 

@@ -10,7 +10,7 @@
  *   not training    0                                             7, + 2 to 6 with a local part
  *
  * What local parts read or give gradients to (normal, A B U V, dnormal, scratch) has the rows fetched from other ranks
- * too, and so have q k v and dqkv those that attention fetches. graphormer's attention over all pairs costs so much
+ * too, and so have q k v of each block and dqkv those that attention fetches (a third of that, q, lies idle). graphormer's attention over all pairs costs so much
  * more than a dense product that its q k v and middle are made again. */
 #include "internal.h"
 

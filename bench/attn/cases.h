@@ -44,12 +44,12 @@ template <class T> struct aligned {
     template <class U> aligned(const aligned<U> &) {}
     T *allocate(size_t count)
     {
-        const size_t page = 2 << 20, bytes = count * sizeof(T), large = bytes >= 4 * page;
-        void *block = std::aligned_alloc(large ? page : 64, (bytes / 64 + 1) * 64);
+        const size_t page = 2 << 20, bytes = count * sizeof(T), unit = bytes >= 4 * page ? page : 64;
+        void *block = std::aligned_alloc(unit, (bytes / unit + 1) * unit);
         if (!block)
             throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-        if (large)
+        if (unit == page)
             madvise(block, bytes / page * page, MADV_HUGEPAGE);
 #endif
         return (T *)block;

@@ -83,7 +83,7 @@ near_graph::near_graph(const char *path)
         check(mg_graph_generate_rmat(&graph, 60000, 280000, 1));
     const mg_graph *given = data ? data->graph : graph;
     std::vector<int32_t> order(given->nodes);
-    check(mg_graph_order(order.data(), nullptr, given, MG_GRAPH_ORDER_AUTO, 1));
+    check(mg_graph_order(order.data(), nullptr, given, MG_GRAPH_ORDER_LISTS, 1));
     check(mg_graph_permute(&ordered, given, order.data()));
     check(mg_graph_near_create(&near, ordered, 1));
     mg_graph_destroy(ordered);

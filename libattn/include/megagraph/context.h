@@ -19,7 +19,8 @@
  *     all-to-all    (R-1)/R of 3 B + 1 B (out) + lse forward; of 3 B + 2 B (out, dout) + lse and 3 B backward
  *     halo          2 rows for each row another rank needs forward; 2 again (keys_kept: 0), and 2 for each row it needs, backward
  *     memory        ring: two shards of k and v, and in backward of dk and dv; all-to-all: all rows of the rank's heads;
- *                   halo: fetched rows twice, a message's and behind the caller's. Never heads x tokens x tokens.
+ *                   halo: fetched and sent rows of k and v as messages, and the fetched ones behind the caller's; a gradient of k or
+ *                   v that the caller does not want, of own and fetched rows. Never heads x tokens x tokens.
  *
  * Status, errors, threads: as megagraph/attn.h, plus what the port returns. Every call is collective: all ranks of the
  * context make it, in the same order, one call at a time. Creating fails on all ranks or on none, with one status.

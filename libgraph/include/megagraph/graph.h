@@ -101,14 +101,15 @@ MG_GRAPH_API int mg_graph_partition(int32_t *parts_out, mg_graph_partition_repor
 /* --- node order: near pairs together, so that tiles of codes are constant --- */
 
 typedef enum mg_graph_order_kind {
-    MG_GRAPH_ORDER_AUTO,     /* the best of the others: by sampled 64 x 64 tiles of codes; where hops is 1, by the rows that
-                                windows of 256 nodes name, since such pairs are listed rather than kept in tiles */
+    MG_GRAPH_ORDER_AUTO,     /* the best of the next three by sampling 64 x 64 tiles of codes */
     MG_GRAPH_ORDER_GIVEN,
     MG_GRAPH_ORDER_LANDMARK, /* giant component by capped distances to the 8 largest hubs, small components last */
-    MG_GRAPH_ORDER_PARTS     /* METIS parts of about 256 nodes, reverse Cuthill-McKee inside */
+    MG_GRAPH_ORDER_PARTS,    /* METIS parts of about 256 nodes, reverse Cuthill-McKee inside */
+    MG_GRAPH_ORDER_LISTS     /* the best of the three where neighbours are listed and gathered, not kept in tiles: by the rows
+                                that windows of 256 nodes name; hops does not matter */
 } mg_graph_order_kind;
 
-/* order[p] = node at place p. *chosen (unless NULL): what AUTO took. */
+/* order[p] = node at place p. *chosen (unless NULL): what AUTO or LISTS took. */
 MG_GRAPH_API int mg_graph_order(int32_t *order, mg_graph_order_kind *chosen, const mg_graph *graph,
                                 mg_graph_order_kind kind, int hops);
 

@@ -2,7 +2,8 @@
  *
  * PARTS: every component by itself, the largest first; those of more than PART nodes are cut by METIS; reverse
  * Cuthill-McKee inside a part. LANDMARK: the largest component sorted by its hop distances to the hubs, the first hub's
- * first; ties and all other components as in PARTS. AUTO: the one whose tiles, sampled, take fewest bytes. */
+ * first; ties and all other components as in PARTS. AUTO: the one whose tiles, sampled, take fewest bytes; LISTS: whose
+ * windows name fewest rows. */
 #include <string.h>
 
 #include "csr.h"
@@ -299,7 +300,7 @@ static int sample_tiles(int64_t *bytes, const mg_graph *graph, int hops)
     return status;
 }
 
-/* Rows that windows of WINDOW queries gather, each once: what 1-hop attention misses in a cache. */
+/* Rows that windows of WINDOW queries gather, each once: what lists of neighbours miss in a cache. */
 static int count_gathered(int64_t *rows, const mg_graph *graph)
 {
     enum { WINDOW = 256 };
@@ -315,17 +316,17 @@ static int count_gathered(int64_t *rows, const mg_graph *graph)
     return seen ? 0 : -ENOMEM;
 }
 
-static int cost_of(int64_t *cost, const mg_graph *graph, int hops)
+static int cost_of(int64_t *cost, const mg_graph *graph, mg_graph_order_kind rule, int hops)
 {
-    return hops == 1 ? count_gathered(cost, graph) : sample_tiles(cost, graph, hops);
+    return rule == MG_GRAPH_ORDER_LISTS ? count_gathered(cost, graph) : sample_tiles(cost, graph, hops);
 }
 
-static int cost_of_order(int64_t *cost, const mg_graph *graph, const int32_t *order, int hops)
+static int cost_of_order(int64_t *cost, const mg_graph *graph, const int32_t *order, mg_graph_order_kind rule, int hops)
 {
     mg_graph *permuted;
     int status = mg_graph_permute(&permuted, graph, order);
     if (!status)
-        status = cost_of(cost, permuted, hops);
+        status = cost_of(cost, permuted, rule, hops);
     mg_graph_destroy(permuted);
     return status;
 }
@@ -365,17 +366,18 @@ static int order_by_kind(int32_t *order, const mg_graph *graph, mg_graph_order_k
 }
 
 /* The order as given wins ties, then landmarks. */
-static int order_by_sampling(int32_t *order, mg_graph_order_kind *chosen, const mg_graph *graph, int hops)
+static int order_by_cost(int32_t *order, mg_graph_order_kind *chosen, const mg_graph *graph, mg_graph_order_kind rule,
+                         int hops)
 {
     int64_t best = 0, cost;
     int32_t *trial = allocate(graph->nodes, sizeof *trial);
-    int status = trial ? cost_of(&best, graph, hops) : -ENOMEM;
+    int status = trial ? cost_of(&best, graph, rule, hops) : -ENOMEM;
     order_as_given(order, graph->nodes);
     *chosen = MG_GRAPH_ORDER_GIVEN;
     for (mg_graph_order_kind kind = MG_GRAPH_ORDER_LANDMARK; !status && kind <= MG_GRAPH_ORDER_PARTS; kind++) {
         status = order_by_kind(trial, graph, kind);
         if (!status)
-            status = cost_of_order(&cost, graph, trial, hops);
+            status = cost_of_order(&cost, graph, trial, rule, hops);
         if (!status && cost < best) {
             best = cost;
             *chosen = kind;
@@ -393,10 +395,10 @@ int mg_graph_order(int32_t *order, mg_graph_order_kind *chosen, const mg_graph *
     int status = mg_graph_check_hops(hops);
     if (status)
         return status;
-    if ((int)kind < MG_GRAPH_ORDER_AUTO || kind > MG_GRAPH_ORDER_PARTS)
+    if ((int)kind < MG_GRAPH_ORDER_AUTO || kind > MG_GRAPH_ORDER_LISTS)
         return fail(-EINVAL, "order: kind %d is not known", (int)kind);
-    if (kind == MG_GRAPH_ORDER_AUTO)
-        status = order_by_sampling(order, &taken, graph, hops);
+    if (kind == MG_GRAPH_ORDER_AUTO || kind == MG_GRAPH_ORDER_LISTS)
+        status = order_by_cost(order, &taken, graph, kind, hops);
     else
         status = order_by_kind(order, graph, kind);
     if (!status && chosen)
