@@ -283,7 +283,7 @@ static void add_structure(archive *to)
     static const char yes = 1;
     const mg_dataset *data = to->data;
     add_numbers(to, "num_nodes.npy", "i8", &data->graph->nodes, 0, 1, 1);
-    if (data->features)
+    if (data->feature_count) /* also where no node has any */
         add_numbers(to, "node_features.npy", "f4", data->features, 2, data->graph->nodes, data->feature_count);
     add_numbers(to, "edges.npy", "i8", to->ends, 2, to->edges, 2);
     if (to->edge_values)
