@@ -2,7 +2,7 @@
 //
 //     bench_attn                 cases, interleaved, medians of 5
 //     bench_attn --compare       fused beside the field's ways, in turns: fails where it is not faster than the usual
-//                                ones
+//                                ones. --tokens=N (2048), --dim=N
 //     bench_attn --near          the same over near pairs alone; --dim=N
 //     --graph=FILE               a dataset whose edges are the near pairs (an R-MAT graph)
 //     bench_attn --roofline      dense codes at dims 8 to 128, each as a fraction of its bound; what the lookup costs,
@@ -134,14 +134,17 @@ bool compare(const std::string &what, const Ours &ours, const Theirs &theirs, am
     return median(a) < median(b);
 }
 
-int compare_all()
+int compare_all(int64_t tokens, int only_dim)
 {
     bool faster = true;
     limits = bench_probe(threads);
     std::printf("%-58s %20s %20s %7s\n", "", "ours (of its bound)", "theirs (of its)", "times");
     for (int32_t dim : {8, 16, 32, 64, 128}) {
-        dense_case c(2048, std::clamp(256 / dim, 2, 8), dim);
-        const std::string what = "2048 tokens, " + std::to_string(c.l.heads) + " heads of " + std::to_string(dim);
+        if (only_dim && dim != only_dim)
+            continue;
+        dense_case c(tokens, std::clamp(256 / dim, 2, 8), dim);
+        const std::string what =
+            std::to_string(tokens) + " tokens, " + std::to_string(c.l.heads) + " heads of " + std::to_string(dim);
         for (bool backward : {false, true})
             for (dense_side side : {dense_side::unfused, dense_side::by_rows}) {
                 baseline &theirs = side == dense_side::unfused ? c.theirs : c.by_rows;
@@ -154,7 +157,7 @@ int compare_all()
                 faster &= is_faster || side == dense_side::by_rows;
             }
     }
-    faster &= compare_near(0);
+    faster &= compare_near(only_dim);
     return faster ? 0 : 1;
 }
 
@@ -202,7 +205,7 @@ int main(int argc, char **argv)
         else
             args.push_back(argv[i]);
     if (only_compare)
-        return compare_all();
+        return compare_all(tokens, dim);
     if (only_near) {
         limits = bench_probe(threads);
         return compare_near(dim) ? 0 : 1;
