@@ -256,7 +256,8 @@ INLINE void forward(const near_list *l, const int heads, const int kind)
         for (int32_t i = from; i < to; i += SPREAD)
             top = larger_of_both(only(load_whole(a + i), to - i, before), top);
         tops[j] = largest_of_pairs(top, heads);
-        was = exponential_of(before - tops[j]);
+        if (!l->first)
+            was = exponential_of(before - tops[j]);
     }
     for (int32_t j = 0; j < l->queries; j++) {
         const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
@@ -343,11 +344,7 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
             const wivec codes = codes_of(l->codes + i / heads, heads);
             UNROLL
             for (int code = 0; code < FEW_CODES; code++)
-#if defined(__AVX512F__)
-                of_code[code] = add_where(of_code[code], codes, code, d);
-#else
-                of_code[code] += (wvec)((codes == code) & (wivec)d);
-#endif
+                of_code[code] = add_of_code(of_code[code], codes, code, d);
         }
     }
     for (int32_t j = 0; j < l->queries && l->dq; j++) {

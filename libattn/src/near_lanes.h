@@ -20,6 +20,7 @@ INLINE void store_some(float *p, wvec x, int32_t left)
 INLINE wvec load_whole(const float *p) { return load(p); }
 INLINE wvec exponential_of(wvec x) { return (wvec)power_of_two((__m512)x * LOG2_E); }
 INLINE wvec larger_of_both(wvec a, wvec b) { return larger(a, b); }
+INLINE wvec add_of_code(wvec sum, wivec codes, int32_t code, wvec x) { return add_where(sum, codes, code, x); }
 INLINE wvec only(wvec x, int32_t left, wvec other)
 {
     return (wvec)_mm512_mask_mov_ps((__m512)other, (__mmask16)_bzhi_u32(0xFFFF, left < SPREAD ? left : SPREAD),
@@ -56,6 +57,10 @@ INLINE void store_some(float *p, wvec x, int32_t left)
 INLINE wvec load_whole(const float *p) { return load8(p); }
 INLINE wvec exponential_of(wvec x) { return exponential8(x); }
 INLINE wvec larger_of_both(wvec a, wvec b) { return larger8(a, b); }
+INLINE wvec add_of_code(wvec sum, wivec codes, int32_t code, wvec x)
+{
+    return sum + (wvec)((codes == code) & (wivec)x);
+}
 INLINE wvec only(wvec x, int32_t left, wvec other)
 {
     const wivec yes = (wivec){0, 1, 2, 3, 4, 5, 6, 7} < left;
