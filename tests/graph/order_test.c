@@ -126,7 +126,7 @@ static void lists_gather_least(void **state)
     (void)state;
     mg_graph *grid, *graphs[2];
     int32_t order[1100], shuffle[1024];
-    must(mg_graph_generate_rmat(&graphs[0], 1100, 3000, 1));
+    must(mg_graph_generate_rmat(&graphs[0], 1100, 3000, 2)); /* whose tiles at 1 hop choose otherwise */
     must(mg_graph_generate_grid(&grid, 32, 32));
     for (int32_t i = 0; i < 1024; i++)
         shuffle[i] = (int32_t)(i * INT64_C(601) % 1024);
