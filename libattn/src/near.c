@@ -56,14 +56,13 @@ INLINE int32_t width_of(int32_t row, const int heads, const int kind)
     return heads * (kind > 0 ? kind * SPREAD : kind == HALVES ? 8 : row);
 }
 
-/* k and v of the `together` pairs that come AHEAD_PAIRS after the pair of these keys. */
-INLINE void fetch_ahead(const near_list *l, const int32_t *keys, const int together, int32_t width, int32_t value_width)
+/* Rows of the `together` pairs that come AHEAD_PAIRS after the pair of these keys. Each walk fetches what it reads
+ * itself: lines come slower than they can be asked for, and are waited for while the walk computes. */
+INLINE void fetch_ahead(const float *rows, int64_t stride, const int32_t *keys, const int together, int32_t width)
 {
     UNROLL
-    for (int p = 0; p < together; p++) {
-        fetch_row(l->k + keys[p + AHEAD_PAIRS] * l->k_stride, width);
-        fetch_row(l->v + keys[p + AHEAD_PAIRS] * l->v_stride, value_width);
-    }
+    for (int p = 0; p < together; p++)
+        fetch_row(rows + keys[p + AHEAD_PAIRS] * stride, width);
 }
 
 /* Of pairs i and on. In registers where the whole table is. */
@@ -136,18 +135,22 @@ INLINE void scores(float *y, const near_list *l, row_pairs *p, const int heads, 
 #endif
     for (int32_t i = 0; i < l->count; i += together) {
         if (i + together + AHEAD_PAIRS <= l->ahead)
-            fetch_ahead(l, l->keys + i, together, width_of(l->row, heads, kind), width_of(l->value_row, heads, kind));
+            fetch_ahead(l->k, l->k_stride, l->keys + i, together, width_of(l->row, heads, kind));
         const wvec s = products(p->x + i, p->at + i, l->k, l->k_stride, l->row, heads, kind);
         keep_whole(y + i * heads, s * l->scale + biases_of(l, i, heads, small, table));
     }
 }
 
-/* s[i][h] = x[i][h] . rows[at[i]][h], up to a multiple of SPREAD scores */
-INLINE void dots(float *s, const row_pairs *p, const float *rows, int64_t stride, int32_t row, const int heads,
-                 const int kind)
+/* s[i][h] = x[i][h] . rows[at[i]][h], up to a multiple of SPREAD scores; rows of pairs up to `ahead` are fetched. */
+INLINE void dots(float *s, const row_pairs *p, const float *rows, int64_t stride, int64_t ahead, int32_t row,
+                 const int heads, const int kind)
 {
-    for (int32_t i = 0; i < p->count; i += SPREAD / heads)
+    const int together = SPREAD / heads;
+    for (int32_t i = 0; i < p->count; i += together) {
+        if (i + together + AHEAD_PAIRS <= ahead)
+            fetch_ahead(rows, stride, p->at + i, together, width_of(row, heads, kind));
         keep_whole(s + i * heads, products(p->x + i, p->at + i, rows, stride, row, heads, kind));
+    }
 }
 
 /* Tokens of a list with a factor for each head, to be added up. */
@@ -171,7 +174,8 @@ INLINE void fetch_token(const weighted_rows *r, int64_t i, int32_t d, int64_t fl
     if (i + AHEAD_TOKENS >= r->ahead)
         return;
     fetch_row(r->rows + r->tokens[i + AHEAD_TOKENS] * r->stride + d, floats);
-    __builtin_prefetch(factors_of(r, i + AHEAD_TOKENS));
+    if (r->at)
+        __builtin_prefetch(factors_of(r, i + AHEAD_TOKENS));
 }
 
 /* What vector v of a row is multiplied by. */
@@ -286,7 +290,8 @@ INLINE void forward(const near_list *l, const int heads, const int kind)
                                     .rows = l->v,
                                     .stride = l->v_stride,
                                     .tokens = l->keys + l->starts[j],
-                                    .count = l->starts[j + 1] - l->starts[j]};
+                                    .count = l->starts[j + 1] - l->starts[j],
+                                    .ahead = l->ahead - l->starts[j]};
         add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, kind);
     }
 }
@@ -328,7 +333,7 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
         of_code[code] = (wvec){0};
     scores(a, l, &pairs, heads, kind);
     set_queries(&pairs, l, l->dout, l->dout_stride);
-    dots(b, &pairs, l->v, l->v_stride, l->value_row, heads, kind);
+    dots(b, &pairs, l->v, l->v_stride, l->ahead, l->value_row, heads, kind);
     keep_whole(new, all(l->scale));
     for (int32_t j = 0; j < l->queries; j++) {
         const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
@@ -378,7 +383,7 @@ INLINE void delta(const near_delta *d, const int heads, const int kind)
         at[j] = j < d->queries ? j : 0;
         pairs.x[j] = d->out + at[j] * d->out_stride;
     }
-    dots(sums, &pairs, d->dout, d->dout_stride, d->value_row, heads, kind);
+    dots(sums, &pairs, d->dout, d->dout_stride, 0, d->value_row, heads, kind);
     memcpy(d->delta, sums, (size_t)(d->queries * heads) * sizeof *sums);
 }
 
