@@ -40,7 +40,7 @@ struct mg_attn_plan {
 
     int64_t *row_tiles;
     plan_tile *tiles;
-    int32_t *row_order;        /* [tile_rows] the most work first */
+    int32_t *row_order;        /* [tile_rows] those with much work first, then as they lie */
     uint16_t *entry_positions; /* query in tile * 64 + key in tile */
     uint8_t *entry_codes;
     int32_t *entry_offsets; /* from near_starts of the query */

@@ -327,9 +327,12 @@ static int most_work_first(const void *a, const void *b)
     return x->work != y->work ? (x->work < y->work ? 1 : -1) : x->row - y->row;
 }
 
+/* Rows that could be waited for at the end go first; the others as tokens lie, since neighbours read the same keys. */
 static int order_rows(lister *l)
 {
+    enum { SHARES = 256 };
     mg_attn_plan *plan = l->plan;
+    int64_t total = 0;
     row_work *rows = allocate(plan->tile_rows, sizeof *rows);
     plan->row_order = allocate(plan->tile_rows, sizeof *plan->row_order);
     if (!rows || !plan->row_order) {
@@ -337,7 +340,9 @@ static int order_rows(lister *l)
         return -ENOMEM;
     }
     for (int64_t i = 0; i < plan->tile_rows; i++)
-        rows[i] = (row_work){.work = l->work[i], .row = (int32_t)i};
+        total += l->work[i];
+    for (int64_t i = 0; i < plan->tile_rows; i++)
+        rows[i] = (row_work){.work = l->work[i] > total / SHARES ? l->work[i] : 0, .row = (int32_t)i};
     qsort(rows, (size_t)plan->tile_rows, sizeof *rows, most_work_first);
     for (int64_t i = 0; i < plan->tile_rows; i++)
         plan->row_order[i] = rows[i].row;
