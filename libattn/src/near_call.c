@@ -10,6 +10,7 @@
  * the lists. Each sum has one owner and the order of its list, whatever the threads. */
 #include "near_call.h"
 #include "backward.h"
+#include "numbers.h"
 #include "parallel.h"
 
 #include <math.h>
@@ -275,31 +276,38 @@ static int next_batch(batch *b, const near_context *c, int64_t end, int32_t most
     return 1;
 }
 
-static near_list list_of(const near_context *c, const batch *b)
+/* What all batches of the heads at hand have in common. */
+static near_list list_of(const near_context *c)
 {
     const call_state *s = c->s;
     return (near_list){.heads = c->heads,
                        .row = s->row,
                        .value_row = s->value_row,
-                       .queries = b->queries,
-                       .count = b->count,
-                       .starts = b->starts,
-                       .keys = b->keys,
-                       .ahead = b->ahead,
-                       .codes = b->codes,
                        .code_count = s->plan->map.codes,
                        .table = s->near_tables + c->head * s->plan->map.codes,
-                       .bias = has_own_bias(s) ? b->bias : NULL,
-                       .keep = s->call.dropout.probability > 0 ? b->keep : NULL,
                        .scale = s->call.scale,
-                       .q = row_of(s, NEAR_Q, b->query, c->head),
                        .k = row_of(s, NEAR_K, 0, c->head),
                        .v = row_of(s, NEAR_V, 0, c->head),
                        .q_stride = s->near[NEAR_Q].stride,
                        .k_stride = s->near[NEAR_K].stride,
                        .v_stride = s->near[NEAR_V].stride,
-                       .first = b->first,
-                       .last = b->last};
+                       .dout_stride = s->near[NEAR_DOUT].stride};
+}
+
+static void set_batch(near_list *l, const near_context *c, const batch *b)
+{
+    const call_state *s = c->s;
+    l->queries = b->queries;
+    l->count = b->count;
+    l->starts = b->starts;
+    l->keys = b->keys;
+    l->ahead = b->ahead;
+    l->codes = b->codes;
+    l->bias = has_own_bias(s) ? b->bias : NULL;
+    l->keep = s->call.dropout.probability > 0 ? b->keep : NULL;
+    l->q = row_of(s, NEAR_Q, b->query, c->head);
+    l->first = b->first;
+    l->last = b->last;
 }
 
 static int32_t batch_pairs(const near_context *c)
@@ -312,6 +320,17 @@ static int64_t end_of_tile(int64_t tile, int64_t tokens) { return smaller_of(til
 
 /* --- forward --- */
 
+/* lse [heads][queries of the plan] of maximum and sum [queries][heads] */
+static void store_lse(float *lse, const near_context *c, int32_t queries, const float *maximum, const float *sum)
+{
+    float x[ITEMS];
+    for (int32_t i = 0; i < queries * c->heads; i++)
+        x[i] = maximum[i] + logarithm(sum[i]);
+    for (int32_t h = 0; h < c->heads; h++)
+        for (int32_t j = 0, i = h; j < queries; j++, i += c->heads)
+            lse[h * c->s->plan->queries + j] = sum[i] == 0 ? -INFINITY : x[i];
+}
+
 static void forward_tile_row(void *context, int thread, int64_t step, int64_t task)
 {
     const near_context *c = context;
@@ -321,6 +340,7 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
     const int32_t most = batch_pairs(c);
     const mg_attn_tensor part = {s->part, (int64_t)s->call.heads * s->value_row, s->value_row};
     float maximum[ITEMS], sum[ITEMS], *lse = s->has_tiles ? s->part_lse : s->call.lse;
+    near_list l = list_of(c);
     target out;
     batch b = {.query = tile * TILE, .last = 1};
     (void)thread, (void)step;
@@ -329,19 +349,16 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
     else
         set_target(&out, c, &s->call.out, s->call.type == MG_ATTN_BF16 && !s->call.out_fp32, s->value_row,
                    s->call.value_dim);
+    l.maximum = maximum, l.sum = sum;
     while (next_batch(&b, c, end, most)) {
-        near_list l = list_of(c, &b);
-        l.maximum = maximum, l.sum = sum;
+        set_batch(&l, c, &b);
         l.out = target_rows(&out, c, b.query, &l.out_stride);
         s->backend->near_forward(&l);
-        if (b.last)
-            store_target(&out, c, b.query, b.queries);
-        for (int32_t j = 0; j < b.queries && b.last && lse; j++)
-            for (int32_t h = 0; h < c->heads; h++) {
-                const float total = sum[j * c->heads + h];
-                lse[(c->head + h) * plan->queries + b.query + j] =
-                    total == 0 ? -INFINITY : maximum[j * c->heads + h] + logf(total);
-            }
+        if (!b.last)
+            continue;
+        store_target(&out, c, b.query, b.queries);
+        if (lse)
+            store_lse(lse + c->head * plan->queries + b.query, c, b.queries, maximum, sum);
     }
 }
 
@@ -368,13 +385,15 @@ static void statistics(float *lse, float *delta, const near_context *c, const ba
                                          .out_stride = s->near[NEAR_OUT].stride,
                                          .dout_stride = s->near[NEAR_DOUT].stride,
                                          .delta = delta});
-    for (int32_t j = 0; j < b->queries; j++)
-        for (int32_t h = 0; h < c->heads; h++) {
-            const int64_t at = (c->head + h) * s->plan->queries + b->query + j;
-            const int none = s->call.lse[at] == -INFINITY;
-            lse[j * c->heads + h] = none ? INFINITY : s->call.lse[at];
-            delta[j * c->heads + h] = none ? 0 : delta[j * c->heads + h] - (s->call.dlse ? s->call.dlse[at] : 0);
+    for (int32_t h = 0; h < c->heads; h++) {
+        const int64_t at = (c->head + h) * s->plan->queries + b->query;
+        const float *from = s->call.lse + at, *dlse = s->call.dlse ? s->call.dlse + at : NULL;
+        for (int32_t j = 0, i = h; j < b->queries; j++, i += c->heads) {
+            const int none = from[j] == -INFINITY;
+            lse[i] = none ? INFINITY : from[j];
+            delta[i] = none ? 0 : dlse ? delta[i] - dlse[j] : delta[i];
         }
+    }
 }
 
 /* P and dS to their places; pairs that are left out have 0. */
@@ -407,18 +426,18 @@ static void backward_tile_row(void *context, int thread, int64_t step, int64_t t
     const int64_t tile = s->plan->row_order[task], end = end_of_tile(tile, s->plan->queries);
     const int32_t codes = s->plan->map.codes, most = batch_pairs(c);
     float sums[MG_ATTN_MAX_CODES * NEAR_SUMS], lse[ITEMS], delta[ITEMS], some[NEAR_BATCH * 2];
+    near_list l = list_of(c);
     target dq;
     batch b = {.query = tile * TILE, .last = 1};
     (void)thread, (void)step;
     set_target(&dq, c, &call->dq, call->type == MG_ATTN_BF16 && !call->gradients_fp32, s->row, call->dim);
     if (s->sums)
         memset(sums, 0, (size_t)(codes * NEAR_SUMS) * sizeof *sums);
+    l.lse = lse, l.delta = delta, l.table_sums = s->sums ? sums : NULL;
     while (next_batch(&b, c, end, most)) {
-        near_list l = list_of(c, &b);
+        set_batch(&l, c, &b);
         statistics(lse, delta, c, &b);
         l.dout = row_of(s, NEAR_DOUT, b.query, c->head);
-        l.dout_stride = s->near[NEAR_DOUT].stride;
-        l.lse = lse, l.delta = delta, l.table_sums = s->sums ? sums : NULL;
         l.dq = target_rows(&dq, c, b.query, &l.dq_stride);
         l.add = s->has_tiles || !b.first;
         if (s->has_tiles && b.first)
