@@ -66,18 +66,25 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def train(o, data, settings, ranks, folder):
-    """A dict of bytes, sent, steps and epochs of the log; or of needs, or why it failed."""
+ENVIRONMENT = dict(os.environ, OMP_WAIT_POLICY="passive")
+
+
+def command_of(o, data, settings, ranks, folder):
     most = int(min(number(o.memory), o.share * machine_left() / ranks))
     if ranks == 1:
         settings = re.sub(r" parallel.context_method=\w+", "", settings)
     shutil.rmtree(folder, ignore_errors=True)
-    command = [o.program, "train", "--data", data, "--out", folder, "--ranks", str(ranks), "--memory", str(most),
-               "--threads", str(o.threads), "--set", "model.layers=%d" % o.layers, "model.heads=%d" % o.heads,
-               "model.hidden=%d" % o.hidden, "model.attention_dropout=0", "model.encodings.laplacian=0",
-               "train.epochs=%d" % o.steps, "train.evaluate=%d" % o.steps] + settings.split()
+    return [o.program, "train", "--data", data, "--out", folder, "--ranks", str(ranks), "--memory", str(most),
+            "--threads", str(o.threads), "--set", "model.layers=%d" % o.layers, "model.heads=%d" % o.heads,
+            "model.hidden=%d" % o.hidden, "model.attention_dropout=0", "model.encodings.laplacian=0",
+            "train.epochs=%d" % o.steps, "train.evaluate=%d" % o.steps] + settings.split()
+
+
+def train(o, data, settings, ranks, folder):
+    """A dict of bytes, sent, steps and epochs of the log; or of needs, or why it failed."""
+    command = command_of(o, data, settings, ranks, folder)
     try:
-        done = subprocess.run(command, env=dict(os.environ, OMP_WAIT_POLICY="passive"), stdout=subprocess.PIPE,
+        done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=o.limit)
     except subprocess.TimeoutExpired:
         return {"why": "longer than %.0f s" % o.limit}
