@@ -9,7 +9,7 @@ steps that are its turn. A turn is: steps on one rank, steps on two, the probe i
 is compared lies seconds apart, and a shared machine has little time to change between. The step that a halt fell into is
 left out. A gain is the work done in the same time over one's. Printed are medians and the middle half of all turns, of
 attention alone and of whole steps. Exit 1 where a median share misses its bar: 0.93 dense, 0.8 sparse."""
-import argparse, json, signal, subprocess, sys, time
+import argparse, json, signal, statistics, subprocess, sys, time
 
 import headline
 
@@ -39,45 +39,48 @@ class Training:
     """Halted but inside steps()."""
 
     def __init__(self, o, data, settings, ranks, folder):
-        self.log, self.seen, self.limit = folder + "/log.jsonl", 0, o.limit
+        self.folder, self.limit, self.log = folder, o.limit, None
         with open(folder + ".out", "w") as out:
             self.process = subprocess.Popen(headline.command_of(o, data, settings, ranks, folder),
                                             env=headline.ENVIRONMENT, stdout=out, stderr=subprocess.STDOUT)
-        self.out = folder + ".out"
-        self.wait(2)  # the first touches memory for the first time
+
+    def begin(self):
+        self.next(2)  # the first touches memory for the first time
         self.process.send_signal(signal.SIGSTOP)
 
-    def lines(self):
-        try:
-            with open(self.log) as f:
-                return [json.loads(x) for x in f.read().split("\n")[:-1] if '"phase_seconds"' in x]
-        except FileNotFoundError:
-            return []
+    def read(self):
+        """The phases of the steps that the log has more than at the last call; a line is written at once."""
+        if not self.log:
+            try:
+                self.log = open(self.folder + "/log.jsonl")
+            except FileNotFoundError:
+                return []
+        return [json.loads(x)["phase_seconds"] for x in self.log if '"phase_seconds"' in x]
 
-    def wait(self, count):
-        """The next lines of the log, one a step."""
-        end = time.monotonic() + self.limit
-        while True:
-            found = self.lines()
-            if len(found) >= self.seen + count:
-                new, self.seen = found[self.seen:], len(found)
-                return new
+    def next(self, count):
+        """At least so many more steps."""
+        end, new = time.monotonic() + self.limit, []
+        while len(new) < count:
             if self.process.poll() is not None or time.monotonic() > end:
-                with open(self.out) as f:
+                with open(self.folder + ".out") as f:
                     sys.exit("efficiency: a training was not to be had: " + f.read().strip().split("\n")[-1][:200])
             time.sleep(0.005)
+            new += self.read()
+        return new
 
     def steps(self, count):
         """Median seconds of attention and of a step, of so many and perhaps one more."""
-        self.seen = len(self.lines())
+        self.read()
         self.process.send_signal(signal.SIGCONT)
-        new = self.wait(1 + count)[1:]
+        new = self.next(1 + count)[1:]
         self.process.send_signal(signal.SIGSTOP)
-        return [headline.median([x["phase_seconds"][which] for x in new]) for which in ("attention", "all")]
+        return [headline.median([x[which] for x in new]) for which in ("attention", "all")]
 
     def end(self):
         self.process.kill()
         self.process.wait()
+        if self.log:
+            self.log.close()
 
 
 def turn(o, one, two):
@@ -94,26 +97,30 @@ def case(o, name, settings, bar, work):
     if o.method:
         settings = settings.rsplit("=", 1)[0] + "=" + o.method
     print("%s, %s; %d layer, %d heads of %d; %d turns" % (name, settings, o.layers, o.heads, o.hidden // o.heads, o.turns))
-    trainings = [Training(o, data, settings, ranks, work + "/run%d" % ranks) for ranks in (1, 2)]
-    turns = []
-    for i in range(o.turns):
-        turns.append(turn(o, *trainings))
-        if sys.stderr.isatty():
-            sys.stderr.write("\rturn %d of %d, step share %.3f  " % (i + 1, o.turns, turns[-1][6]))
-    for t in trainings:
-        t.end()
-    columns = [sorted(c) for c in zip(*turns)]
-    print("%-8s" % "" + "%12s" * 5 % ("probe gains", "attention", "step", "step 1, s", "step 2, s") + "%20s" % "shares of probe")
-    for what, at in (("quarter", 0.25), ("median", 0.5), ("three", 0.75)):
-        values = [headline.median(c) if at == 0.5 else c[int(at * (len(c) - 1) + 0.5)] for c in columns]
-        print("%-8s" % what + "%12.2f%12.2f%12.2f%12.3f%12.3f%11.3f%9.3f" % tuple(values))
-    share = headline.median(columns[6])
+    trainings, turns = [], []
+    try:
+        for ranks in (1, 2):
+            trainings.append(Training(o, data, settings, ranks, work + "/run%d" % ranks))
+            trainings[-1].begin()
+        for i in range(o.turns):
+            turns.append(turn(o, *trainings))
+            if sys.stderr.isatty():
+                sys.stderr.write("\rturn %d of %d, step share %.3f  " % (i + 1, o.turns, turns[-1][6]))
+    finally:  # what is halted would stay for ever
+        for t in trainings:
+            t.end()
+    quarters = list(zip(*(statistics.quantiles(column, n=4, method="inclusive") for column in zip(*turns))))
+    print("%-15s" % "" + "%12s" * 5 % ("probe gains", "attention", "step", "step 1, s", "step 2, s") + "%20s" % "shares of probe")
+    for what, values in zip(("quarter", "median", "three quarters"), quarters):
+        print("%-15s" % what + "%12.2f%12.2f%12.2f%12.3f%12.3f%11.3f%9.3f" % values)
+    share = quarters[1][6]
     print("step share %.3f, bar %.2f: %s" % (share, bar, "met" if share >= bar else "missed"), flush=True)
     return share >= bar
 
 
 def main():
     o = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("efficiency: ended by a signal"))
     with headline.scratch() as work:
         results = [case(o, name, settings, bar, work) for name, settings, bar in CASES if name in o.sets.split(",")]
     return 0 if all(results) else 1

@@ -81,7 +81,7 @@ def command_of(o, data, settings, ranks, folder):
 
 
 def train(o, data, settings, ranks, folder):
-    """A dict of bytes, sent, steps and epochs of the log; or of needs, or why it failed."""
+    """A dict of bytes and the steps of the log; or of needs, or why it failed."""
     command = command_of(o, data, settings, ranks, folder)
     try:
         done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE,
@@ -98,8 +98,7 @@ def train(o, data, settings, ranks, folder):
     with open(folder + "/log.jsonl") as f:
         lines = [json.loads(line) for line in f]
     steps = [x for x in lines if "step" in x]
-    epochs = [x["phase_seconds"] for x in lines if "phase_seconds" in x]
-    return {"bytes": max(s["peak_memory_bytes"]), "steps": steps, "epochs": epochs}
+    return {"bytes": max(s["peak_memory_bytes"]), "steps": steps}
 
 
 def median(values):

@@ -4,7 +4,6 @@
 #include "call.h"
 #include "library.h"
 #include "near_call.h"
-#include "numbers.h"
 #include "parallel.h"
 #include "quads.h"
 
@@ -204,10 +203,8 @@ static void end_row(const row_task *r)
             for (int j = i; j < i + 4 && j < r->queries; j++)
                 mg_attn_store_row(&s->call.out, rows[j - i], bf16, r->row * TILE + j, head, s->call.value_dim);
         }
-        for (int i = 0; lse && i < r->queries; i++) {
-            const float x = softmax[i] + logarithm(sum[i]);
-            lse[i] = sum[i] == 0 ? -INFINITY : x;
-        }
+        for (int i = 0; lse && i < r->queries; i++)
+            lse[i] = sum[i] == 0 ? -INFINITY : softmax[i] + logf(sum[i]);
     }
 }
 
