@@ -247,45 +247,44 @@ INLINE void add_rows(float *out, const float *old, const float *new, const weigh
     }
 }
 
+/* exp(y - top) of a query's scores to p, also times what is kept; the sum of each lane */
+INLINE wvec probabilities(float *p, float *kept, const float *y, wvec top, const float *keep, int32_t from, int32_t to)
+{
+    wvec sum = {0};
+    for (int32_t i = from; i < to; i += SPREAD) {
+        const wvec e = only(exponential_of(load_whole(y + i) - top), to - i, (wvec){0});
+        sum += e;
+        keep_whole(p + i, e);
+        if (keep)
+            keep_whole(kept + i, e * load_whole(keep + i));
+    }
+    return sum;
+}
+
 INLINE void forward(const near_list *l, const int heads, const int kind)
 {
     float a[ITEMS] ALIGNED, b[ITEMS] ALIGNED, c[ITEMS] ALIGNED;
-    wvec tops[NEAR_QUERIES], sums[NEAR_QUERIES], was = {0};
     row_pairs pairs;
     scores(a, l, &pairs, heads, kind);
     for (int32_t j = 0; j < l->queries; j++) {
         const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
         const wvec before = l->first ? all(-FLT_MAX) : repeat(l->maximum, heads);
-        wvec top = before;
+        float old[SPREAD], new[SPREAD];
+        wvec top = before, was = {0}, sum;
         for (int32_t i = from; i < to; i += SPREAD)
             top = larger_of_both(only(load_whole(a + i), to - i, before), top);
-        tops[j] = largest_of_pairs(top, heads);
-        if (!l->first)
-            was = exponential_of(before - tops[j]);
-    }
-    for (int32_t j = 0; j < l->queries; j++) {
-        const int32_t from = l->starts[j] * heads, to = l->starts[j + 1] * heads;
-        wvec sum = {0};
-        for (int32_t i = from; i < to; i += SPREAD) {
-            const wvec p = only(exponential_of(load_whole(a + i) - tops[j]), to - i, (wvec){0});
-            sum += p;
-            keep_whole(b + i, p);
-            if (l->keep)
-                keep_whole(c + i, p * load_whole(l->keep + i));
-        }
-        sums[j] = sum;
-    }
-    for (int32_t j = 0; j < l->queries; j++) {
-        float old[SPREAD], new[SPREAD];
-        wvec sum = sum_of_pairs(sums[j], heads);
-        if (!l->first)
+        top = largest_of_pairs(top, heads);
+        sum = sum_of_pairs(probabilities(b, c, a, top, l->keep, from, to), heads);
+        if (!l->first) {
+            was = exponential_of(before - top);
             sum += repeat(l->sum, heads) * was;
-        keep_heads(l->maximum + j * heads, tops[j], heads);
+        }
+        keep_heads(l->maximum + j * heads, top, heads);
         keep_heads(l->sum + j * heads, sum, heads);
         const wvec share = l->last ? (wvec)((wivec)(1 / sum) & (sum != (wvec){0})) : all(1);
         keep_whole(new, share);
         keep_whole(old, was * share);
-        const weighted_rows rows = {.factors = (l->keep ? c : b) + l->starts[j] * heads,
+        const weighted_rows rows = {.factors = (l->keep ? c : b) + from,
                                     .step = heads,
                                     .rows = l->v,
                                     .stride = l->v_stride,
