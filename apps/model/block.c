@@ -28,14 +28,20 @@ static void normal_chunk(const run *r, scratch *s, int64_t layer, const sums *to
     normal_rows(r, s, layer, begin, rows);
 }
 
+/* q's rows of Wqkv and b come first. */
+static int64_t kv_weight(const block_places *at, int64_t hidden) { return at->qkv_weight + hidden * hidden; }
+static int64_t kv_bias(const block_places *at, int64_t hidden) { return at->qkv_bias + hidden; }
+
 static void project_chunk(const run *r, scratch *s, int64_t layer, const sums *to, int64_t begin, int64_t rows)
 {
     const block_places *at = &r->model->blocks[layer];
     int64_t hidden = r->model->desc.hidden;
     (void)to;
     float *normal = normal_rows(r, s, layer, begin, rows);
-    mg_model_linear(r, s, r->pass->blocks[layer].qkv + begin * 3 * hidden, normal, rows, at->qkv_weight, at->qkv_bias,
-                    hidden, 3 * hidden);
+    const block_kept *kept = &r->pass->blocks[layer];
+    mg_model_linear(r, s, kept->q + begin * hidden, normal, rows, at->qkv_weight, at->qkv_bias, hidden, hidden);
+    mg_model_linear(r, s, kept->kv + begin * 2 * hidden, normal, rows, kv_weight(at, hidden), kv_bias(at, hidden),
+                    hidden, 2 * hidden);
 }
 
 static int project(const run *r, int64_t layer)
@@ -45,7 +51,7 @@ static int project(const run *r, int64_t layer)
                           &r->pass->times.other);
 }
 
-/* What backward needs of it and was not kept: q k v in a shared buffer, or the local part's input. */
+/* What backward needs of it and was not kept: q k v in shared buffers, or the local part's input. */
 static int project_again(const run *r, int64_t layer)
 {
     mg_model_pass *pass = r->pass;
@@ -64,10 +70,13 @@ static void project_chunk_backward(const run *r, scratch *s, int64_t layer, cons
     const float *x = r->pass->blocks[layer].x + begin * hidden;
     float *normal = s->hidden[0], *dnormal = s->hidden[1];
     if (desc->heads) {
-        const float *dqkv = r->pass->dqkv + begin * 3 * hidden;
+        const float *dq = r->pass->dq + begin * hidden, *dkv = r->pass->dkv + begin * 2 * hidden;
         mg_model_norm(r, normal, x, rows, at->norm1_weight, at->norm1_bias);
-        mg_model_linear_weight(r, s, to, dqkv, normal, rows, at->qkv_weight, at->qkv_bias, hidden, 3 * hidden);
-        mg_model_linear_input(r, s, dnormal, dqkv, rows, at->qkv_weight, hidden, 3 * hidden);
+        mg_model_linear_weight(r, s, to, dq, normal, rows, at->qkv_weight, at->qkv_bias, hidden, hidden);
+        mg_model_linear_weight(r, s, to, dkv, normal, rows, kv_weight(at, hidden), kv_bias(at, hidden), hidden,
+                               2 * hidden);
+        mg_model_linear_input(r, s, dnormal, 0, dq, rows, at->qkv_weight, hidden, hidden);
+        mg_model_linear_input(r, s, dnormal, 1, dkv, rows, kv_weight(at, hidden), hidden, 2 * hidden);
     } else {
         memset(dnormal, 0, bytes_of(r, rows));
     }
@@ -145,7 +154,8 @@ static void rest_chunk_backward(const run *r, scratch *s, int64_t layer, const s
         mg_model_gain_backward(r, to, dpart, s->hidden[0], rows, at->attention_gain);
         mg_model_linear_weight(r, s, to, dpart, kept->attended + begin * hidden, rows, at->out_weight, at->out_bias,
                                hidden, hidden);
-        mg_model_linear_input(r, s, r->pass->dattended + begin * hidden, dpart, rows, at->out_weight, hidden, hidden);
+        mg_model_linear_input(r, s, r->pass->dattended + begin * hidden, 0, dpart, rows, at->out_weight, hidden,
+                              hidden);
     }
     if (r->pass->local_out) {
         float *dlocal = r->pass->local_out + begin * hidden;

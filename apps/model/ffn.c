@@ -38,10 +38,10 @@ void mg_model_ffn_rows_backward(const run *r, scratch *s, int64_t layer, const s
     mg_model_linear_weight(r, s, to, dy, after, rows, at->down_weight, at->down_bias, inside, hidden);
 
     float *dinside = after;
-    mg_model_linear_input(r, s, dinside, dy, rows, at->down_weight, inside, hidden);
+    mg_model_linear_input(r, s, dinside, 0, dy, rows, at->down_weight, inside, hidden);
     drop_inside(r, dinside, layer, begin, rows);
     r->model->rows->gelu_backward(dinside, before, rows * inside);
     mg_model_linear_weight(r, s, to, dinside, normal, rows, at->up_weight, at->up_bias, hidden, inside);
-    mg_model_linear_input(r, s, dnormal, dinside, rows, at->up_weight, hidden, inside);
+    mg_model_linear_input(r, s, dnormal, 0, dinside, rows, at->up_weight, hidden, inside);
     mg_model_norm_backward(r, to, dmiddle, dnormal, middle, rows, at->norm2_weight, at->norm2_bias);
 }

@@ -125,7 +125,7 @@ static void output_chunk_backward(const run *r, scratch *s, int64_t layer, const
     (void)layer;
     mg_model_linear_weight(r, s, to, dout, head_rows(r, s, begin, rows), rows, at->weight, at->bias, hidden,
                            desc->outputs);
-    mg_model_linear_input(r, s, dy, dout, rows, at->weight, hidden, desc->outputs);
+    mg_model_linear_input(r, s, dy, 0, dout, rows, at->weight, hidden, desc->outputs);
     if (nodes)
         mg_model_drop(r, dy, ids_at(r, begin), rows, 0, hidden, 0, SITE_HEAD);
     else

@@ -69,7 +69,8 @@ int mg_model_check_batch(const mg_model *model, const mg_model_batch *batch);
 typedef struct block_kept {
     float *x, *next;   /* [tokens][hidden] what came in, what goes out; the same buffer when not training */
     float *middle;     /* [tokens][hidden] after attention and local; NULL: made again */
-    float *qkv;        /* [tokens + fetched][3][hidden]; one buffer for all blocks when the pass makes it again */
+    float *q;          /* [tokens][hidden]; one buffer for all blocks when the pass makes q, k, v again */
+    float *kv;         /* [tokens + fetched][2][hidden]; likewise */
     float *attended;   /* [tokens][hidden] before the output map */
     float *lse;        /* [heads][tokens] */
     float *local;      /* gcn: sums [tokens][hidden]; gine: u [tokens][hidden]; gatedgcn: A, B, U, V
@@ -108,8 +109,8 @@ struct mg_model_pass {
     scratch *scratch; /* [threads] */
     float *scratch_floats;
     block_kept *blocks; /* [layers] */
-    int again;          /* middle is not kept and blocks share qkv: both are made again for backward */
-    int qkv_of;         /* the block whose qkv the shared buffer holds */
+    int again;          /* middle is not kept and blocks share q and kv: all are made again for backward */
+    int qkv_of;         /* the block whose q and kv the shared buffers hold */
 
     float *last;        /* [tokens][hidden] after the last block */
     float *embeddings;  /* [tokens][hidden] after the last norm */
@@ -129,7 +130,7 @@ struct mg_model_pass {
     /* training */
     float *dx;             /* [tokens][hidden] gradient of the current block's output, then input */
     float *dattended;      /* [tokens][hidden] */
-    float *dqkv;           /* [tokens + fetched][3][hidden] */
+    float *dq, *dkv;       /* [tokens][hidden], [tokens + fetched][2][hidden] */
     float *dnormal;        /* [local rows][hidden] from the local part */
     float *local_scratch;  /* gcn, gine: [local rows][hidden]; gatedgcn: [local rows][6 hidden] */
     float *dpooled;        /* [graphs][hidden] */
@@ -224,8 +225,8 @@ void mg_model_product(scratch *s, char a_transposed, char b_transposed, int64_t 
 void mg_model_linear(const run *r, scratch *s, float *y, const float *x, int64_t rows, int64_t weight, int64_t bias,
                      int64_t in, int64_t out);
 /* dx = dy W */
-void mg_model_linear_input(const run *r, scratch *s, float *dx, const float *dy, int64_t rows, int64_t weight,
-                           int64_t in, int64_t out);
+void mg_model_linear_input(const run *r, scratch *s, float *dx, float keep, const float *dy, int64_t rows,
+                           int64_t weight, int64_t in, int64_t out);
 /* dW += dy^T x, db += sum dy */
 void mg_model_linear_weight(const run *r, scratch *s, const sums *to, const float *dy, const float *x, int64_t rows,
                             int64_t weight, int64_t bias, int64_t in, int64_t out);

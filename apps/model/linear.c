@@ -22,10 +22,10 @@ void mg_model_linear(const run *r, scratch *s, float *y, const float *x, int64_t
     mg_model_product(s, 'N', 'T', rows, out, in, x, in, r->parameters + weight, in, bias >= 0, y, out);
 }
 
-void mg_model_linear_input(const run *r, scratch *s, float *dx, const float *dy, int64_t rows, int64_t weight,
-                           int64_t in, int64_t out)
+void mg_model_linear_input(const run *r, scratch *s, float *dx, float keep, const float *dy, int64_t rows,
+                           int64_t weight, int64_t in, int64_t out)
 {
-    mg_model_product(s, 'N', 'N', rows, in, out, dy, out, r->parameters + weight, in, 0, dx, in);
+    mg_model_product(s, 'N', 'N', rows, in, out, dy, out, r->parameters + weight, in, keep, dx, in);
 }
 
 void mg_model_linear_weight(const run *r, scratch *s, const sums *to, const float *dy, const float *x, int64_t rows,

@@ -70,7 +70,8 @@ static void project_chunk_backward(const run *r, scratch *s, int64_t layer, cons
     const float *dabuv = parts(r).dabuv + begin * 4 * hidden;
     mg_model_linear_weight(r, s, to, dabuv, r->pass->normal + begin * hidden, rows, at->local_weight, at->local_bias,
                            hidden, 4 * hidden);
-    mg_model_linear_input(r, s, r->pass->dnormal + begin * hidden, dabuv, rows, at->local_weight, hidden, 4 * hidden);
+    mg_model_linear_input(r, s, r->pass->dnormal + begin * hidden, 0, dabuv, rows, at->local_weight, hidden,
+                          4 * hidden);
 }
 
 static int backward(const run *r, int64_t layer)

@@ -35,7 +35,7 @@ static void transform_chunk_backward(const run *r, scratch *s, int64_t layer, co
     float *dy = r->pass->local_out + first;
     r->model->rows->relu_backward(dy, kept->positive + first, rows * hidden);
     mg_model_linear_weight(r, s, to, dy, kept->local + first, rows, at->local_weight, at->local_bias, hidden, hidden);
-    mg_model_linear_input(r, s, r->pass->local_scratch + first, dy, rows, at->local_weight, hidden, hidden);
+    mg_model_linear_input(r, s, r->pass->local_scratch + first, 0, dy, rows, at->local_weight, hidden, hidden);
 }
 
 static void gather_backward(const run *r, int64_t layer, const mg_model_lists *lists, float *partial, int64_t begin,

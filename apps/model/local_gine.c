@@ -46,11 +46,11 @@ static void transform_chunk_backward(const run *r, scratch *s, int64_t layer, co
     const float *dy = r->pass->local_out + first, *inner = inner_rows(r, s, layer, begin, rows);
     float *dinner = s->hidden[1];
     mg_model_linear_weight(r, s, to, dy, inner, rows, at->local_down_weight, at->local_down_bias, hidden, hidden);
-    mg_model_linear_input(r, s, dinner, dy, rows, at->local_down_weight, hidden, hidden);
+    mg_model_linear_input(r, s, dinner, 0, dy, rows, at->local_down_weight, hidden, hidden);
     r->model->rows->relu_backward_by(dinner, inner, rows * hidden);
     mg_model_linear_weight(r, s, to, dinner, r->pass->blocks[layer].local + first, rows, at->local_up_weight,
                            at->local_up_bias, hidden, hidden);
-    mg_model_linear_input(r, s, r->pass->local_scratch + first, dinner, rows, at->local_up_weight, hidden, hidden);
+    mg_model_linear_input(r, s, r->pass->local_scratch + first, 0, dinner, rows, at->local_up_weight, hidden, hidden);
 }
 
 static void gather_backward(const run *r, int64_t layer, const mg_model_lists *lists, float *partial, int64_t begin,

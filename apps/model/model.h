@@ -7,7 +7,7 @@
  * Block l       h = norm1(x)                                 (layer norm, epsilon 1e-5: Ba et al. 2016)
  *               x = x + drop(attention(h)) + drop(local(h))  (one of the two may be absent; local is 0 for virtual tokens)
  *               x = x + drop(W2 drop(gelu(W1 norm2(x) + b1)) + b2)       (absent when ffn = 0)
- *   attention   q, k, v = Wqkv h + b  ([3][heads][dim] rows), megagraph/attn.h with scale 1/sqrt(dim), then Wo o + b
+ *   attention   q, k, v = Wqkv h + b  ([3][heads][dim] rows of Wqkv), megagraph/attn.h with scale 1/sqrt(dim), then Wo o + b
  *               bias: table[heads][codes]; edge paths: value(i,j) = mean over the steps s of the path of
  *               path[s][head] . edge_features(step s)        (Graphormer, Ying et al. 2021, section 3.1.3)
  *   local gcn        relu(W sum_j a_ij h_j + b), a = D^-1/2 (A + I) D^-1/2, D_ii = degree_i + 1      (Kipf and Welling 2017);

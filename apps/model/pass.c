@@ -1,8 +1,8 @@
 /* The memory of a pass. With T tokens and H hidden columns, buffers of T x H floats:
  *
  *                   per block                                     shared
- *   graphormer      2  (x, attended)                              12: last, embeddings, q k v, dx, dattended, dqkv, ...
- *   gt, gps         6  (x, middle, q k v, attended) + local       9: last, embeddings, dx, dattended, dqkv, ...
+ *   graphormer      2  (x, attended)                              12: last, embeddings, q k v, dx, dattended, ...
+ *   gt, gps         6  (x, middle, q k v, attended) + local       9: last, embeddings, dx, dattended, dq, dkv, ...
  *     gcn           + 1 (sums) + 1/4 (where relu passed)          + 4
  *     gine          + 1 (u)                                       + 4
  *     gatedgcn      + 4 (A B U V) + 1/4                           + 9
@@ -10,8 +10,8 @@
  *   not training    0                                             7, + 2 to 6 with a local part
  *
  * What local parts read or give gradients to (normal, A B U V, dnormal, scratch) has the rows fetched from other ranks
- * too, and so have q k v of each block and dqkv those that attention fetches (a third of that, q, lies idle). graphormer's attention over all pairs costs so much
- * more than a dense product that its q k v and middle are made again. */
+ * too, and so have k v of each block and dkv those that attention fetches. graphormer's attention over all pairs costs
+ * so much more than a dense product that its q k v and middle are made again. */
 #include "internal.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ struct owned {
     void *blocks[];
 };
 
-enum { OWNED_SHARED = 32, OWNED_BLOCK = 8 };
+enum { OWNED_SHARED = 32, OWNED_BLOCK = 9 };
 
 /* rows x columns floats that the pass owns. Sets *failed when there is no memory, and then only says NULL. */
 static void *take(mg_model_pass *pass, int *failed, int64_t rows, int64_t columns, size_t size)
@@ -56,7 +56,7 @@ static int64_t local_columns(const mg_model_desc *desc)
                                                     : desc->hidden;
 }
 
-static void take_block(mg_model_pass *pass, int *failed, block_kept *kept, float *shared_qkv)
+static void take_block(mg_model_pass *pass, int *failed, block_kept *kept, const block_kept *shared)
 {
     const mg_model_desc *desc = &pass->model->desc;
     int64_t tokens = pass->tokens, hidden = desc->hidden;
@@ -64,7 +64,8 @@ static void take_block(mg_model_pass *pass, int *failed, block_kept *kept, float
     if (pass->training && !pass->again)
         kept->middle = take_floats(pass, failed, tokens, hidden);
     if (desc->heads) {
-        kept->qkv = shared_qkv ? shared_qkv : take_floats(pass, failed, tokens + pass->fetched, 3 * hidden);
+        kept->q = shared ? shared->q : take_floats(pass, failed, tokens, hidden);
+        kept->kv = shared ? shared->kv : take_floats(pass, failed, tokens + pass->fetched, 2 * hidden);
         kept->attended = take_floats(pass, failed, tokens, hidden);
         kept->lse = take_floats(pass, failed, tokens, desc->heads);
     }
@@ -83,7 +84,7 @@ static void take_blocks(mg_model_pass *pass, int *failed)
     int64_t layers = pass->model->desc.layers;
     for (int64_t l = 0; l < layers; l++)
         if (l == 0 || pass->training)
-            take_block(pass, failed, &pass->blocks[l], l && pass->again ? pass->blocks[0].qkv : NULL);
+            take_block(pass, failed, &pass->blocks[l], l && pass->again ? &pass->blocks[0] : NULL);
         else
             pass->blocks[l] = pass->blocks[0];
     pass->last = pass->training ? take_floats(pass, failed, pass->tokens, pass->model->desc.hidden) : pass->blocks[0].x;
@@ -160,7 +161,8 @@ static void take_backward(mg_model_pass *pass, int *failed)
     pass->dx = take_floats(pass, failed, tokens, hidden);
     if (desc->heads) {
         pass->dattended = take_floats(pass, failed, tokens, hidden);
-        pass->dqkv = take_floats(pass, failed, tokens + pass->fetched, 3 * hidden);
+        pass->dq = take_floats(pass, failed, tokens, hidden);
+        pass->dkv = take_floats(pass, failed, tokens + pass->fetched, 2 * hidden);
     }
     if (desc->codes)
         pass->dtable = take_floats(pass, failed, desc->heads, desc->codes);

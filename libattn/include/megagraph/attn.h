@@ -151,7 +151,8 @@ MG_ATTN_API int mg_attn_use_backend(const char *name);
 typedef enum mg_attn_type { MG_ATTN_FP32, MG_ATTN_BF16 } mg_attn_type;
 
 /* [token][head][dim], dim contiguous; strides in elements, any value (0 broadcasts an input; outputs may not overlap
-   themselves). data NULL: not given. */
+   themselves). data NULL: not given. Listed pairs are read fastest where k and v of a token lie side by side
+   ([token][2][heads][dim]) and q by itself: q, k and v as thirds of one row took 8 to 17 % longer. */
 typedef struct mg_attn_tensor {
     void *data;
     int64_t token_stride, head_stride;
