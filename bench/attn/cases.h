@@ -37,7 +37,7 @@ inline float random_float(uint64_t index)
     return (float)(z >> 40) * 0x1p-23f - 1;
 }
 
-// Tensors lie as the program's do: from a multiple of 64 bytes, in huge pages where they are large.
+// Memory is as the program's: from a multiple of 64 bytes, in huge pages where it is large.
 template <class T> struct aligned {
     using value_type = T;
     aligned() = default;
@@ -72,16 +72,16 @@ struct free_memory {
     void operator()(void *block) const { std::free(block); }
 };
 
-// Tensors of one layer, and the table.
+// Tensors of one layer as the program has them, [token][head][dim], k and v of a token side by side; and the table.
 struct layer {
     int64_t tokens;
     int32_t heads, dim;
-    tensor<float> q, k, v, dout, table, out, lse, dq, dk, dv, dtable;
+    tensor<float> q, kv, dout, table, out, lse, dq, dkv, dtable;
 
     layer(int64_t n, int32_t h, int32_t d)
-        : tokens(n), heads(h), dim(d), q(random_floats(n * h * d, 1)), k(random_floats(n * h * d, 2)),
-          v(random_floats(n * h * d, 3)), dout(random_floats(n * h * d, 4)), table(random_floats(h * codes, 5)),
-          out(n * h * d), lse(h * n), dq(n * h * d), dk(n * h * d), dv(n * h * d), dtable(h * codes)
+        : tokens(n), heads(h), dim(d), q(random_floats(n * h * d, 1)), kv(random_floats(2 * n * h * d, 2)),
+          dout(random_floats(n * h * d, 4)), table(random_floats(h * codes, 5)), out(n * h * d), lse(h * n),
+          dq(n * h * d), dkv(2 * n * h * d), dtable(h * codes)
     {
     }
     float scale() const { return 1 / std::sqrt((float)dim); }
@@ -104,42 +104,42 @@ struct fused {
     mg_attn_plan *plan = nullptr;
     mg_attn_call call = {};
     std::unique_ptr<void, free_memory> workspace;
-    tensor<uint16_t> half[8]; // of a call in bf16
+    std::vector<tensor<uint16_t>> half; // of a call in bf16
 
     fused(layer &l, const mg_attn_map &map, mg_attn_type type = MG_ATTN_FP32) : of(l)
     {
         require(mg_attn_plan_create(&plan, &map));
-        auto tensor_of = [&](tensor<float> &x) { return mg_attn_tensor{x.data(), (int64_t)l.heads * l.dim, l.dim}; };
         call.heads = l.heads;
         call.dim = l.dim;
         call.scale = l.scale();
         call.threads = threads;
-        call.q = tensor_of(l.q);
-        call.k = tensor_of(l.k);
-        call.v = tensor_of(l.v);
-        call.out = tensor_of(l.out);
-        call.dout = tensor_of(l.dout);
-        call.dq = tensor_of(l.dq);
-        call.dk = tensor_of(l.dk);
-        call.dv = tensor_of(l.dv);
         call.table = l.table.data();
         call.lse = l.lse.data();
         call.dtable = l.dtable.data();
-        if (type == MG_ATTN_BF16) {
-            call.type = type;
-            mg_attn_tensor *all[8] = {&call.q, &call.k, &call.v, &call.dout, &call.out, &call.dq, &call.dk, &call.dv};
-            tensor<float> *from[8] = {&l.q, &l.k, &l.v, &l.dout, &l.out, &l.dq, &l.dk, &l.dv};
-            for (int i = 0; i < 8; i++) {
-                half[i] = to_bf16(*from[i]);
-                all[i]->data = half[i].data();
-            }
-        }
+        call.type = type;
+        set({&call.q}, l.q), set({&call.k, &call.v}, l.kv), set({&call.out}, l.out), set({&call.dout}, l.dout);
+        set({&call.dq}, l.dq), set({&call.dk, &call.dv}, l.dkv);
         int64_t bytes = std::max(mg_attn_workspace_bytes(plan, &call, 0), mg_attn_workspace_bytes(plan, &call, 1));
         workspace.reset(std::aligned_alloc(64, (bytes / 64 + 1) * 64));
         call.workspace = workspace.get();
         forward(); // so that backward alone can be timed
     }
     ~fused() { mg_attn_plan_destroy(plan); }
+    // `parts` lie side by side in each token's row of `rows`.
+    void set(std::initializer_list<mg_attn_tensor *> parts, tensor<float> &rows)
+    {
+        const int64_t width = (int64_t)of.heads * of.dim, count = (int64_t)parts.size();
+        int64_t at = 0;
+        if (call.type == MG_ATTN_BF16)
+            half.push_back(to_bf16(rows));
+        for (mg_attn_tensor *part : parts) {
+            void *data = rows.data() + at;
+            if (call.type == MG_ATTN_BF16)
+                data = half.back().data() + at;
+            *part = {data, count * width, of.dim};
+            at += width;
+        }
+    }
     void forward() { require(mg_attn_forward(plan, &call)); }
     void backward() { require(mg_attn_backward(plan, &call)); }
 };
