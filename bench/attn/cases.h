@@ -68,10 +68,6 @@ inline tensor<float> random_floats(int64_t count, uint64_t seed)
     return values;
 }
 
-struct free_memory {
-    void operator()(void *block) const { std::free(block); }
-};
-
 // Tensors of one layer as the program has them, [token][head][dim], k and v of a token side by side; and the table.
 struct layer {
     int64_t tokens;
@@ -103,7 +99,7 @@ struct fused {
     layer &of;
     mg_attn_plan *plan = nullptr;
     mg_attn_call call = {};
-    std::unique_ptr<void, free_memory> workspace;
+    tensor<char> workspace;
     std::vector<tensor<uint16_t>> half; // of a call in bf16
 
     fused(layer &l, const mg_attn_map &map, mg_attn_type type = MG_ATTN_FP32) : of(l)
@@ -120,8 +116,8 @@ struct fused {
         set({&call.q}, l.q), set({&call.k, &call.v}, l.kv), set({&call.out}, l.out), set({&call.dout}, l.dout);
         set({&call.dq}, l.dq), set({&call.dk, &call.dv}, l.dkv);
         int64_t bytes = std::max(mg_attn_workspace_bytes(plan, &call, 0), mg_attn_workspace_bytes(plan, &call, 1));
-        workspace.reset(std::aligned_alloc(64, (bytes / 64 + 1) * 64));
-        call.workspace = workspace.get();
+        workspace.resize(bytes);
+        call.workspace = workspace.data();
         forward(); // so that backward alone can be timed
     }
     ~fused() { mg_attn_plan_destroy(plan); }
@@ -149,7 +145,7 @@ struct baseline {
     mg_model_baseline *made = nullptr;
     mg_attn_engine engine;
     mg_attn_call call;
-    std::unique_ptr<void, free_memory> workspace;
+    tensor<char> workspace;
 
     baseline(mg_model_baseline_kind kind, const mg_attn_map &map, const fused &ours) : call(ours.call)
     {
@@ -159,8 +155,8 @@ struct baseline {
         engine = mg_model_baseline_engine(made);
         call.value_dim = call.dim;
         int64_t bytes = std::max(engine.workspace_bytes(made, &call, 0), engine.workspace_bytes(made, &call, 1));
-        workspace.reset(std::aligned_alloc(64, (bytes / 64 + 1) * 64));
-        call.workspace = workspace.get();
+        workspace.resize(bytes);
+        call.workspace = workspace.data();
         forward();
     }
     ~baseline() { mg_model_baseline_destroy(made); }
