@@ -167,25 +167,37 @@ static mg_attn_tensor values_in(const context_run *r, float *rows)
                             .head_stride = r->call.value_dim};
 }
 
+/* Where rows of others travel: where they stay, behind own rows, if k and v of a token lie there side by side as in a
+   message; else in the workspace. */
+static float *travelling(const context_run *r, mg_attn_tensor k, mg_attn_tensor v)
+{
+    const int64_t width = (int64_t)r->call.heads * r->call.dim;
+    const int side_by_side = k.token_stride == r->key_floats && v.token_stride == r->key_floats &&
+                             k.head_stride == r->call.dim && v.head_stride == r->call.value_dim && k.data &&
+                             v.data == (float *)k.data + width;
+    return side_by_side ? (float *)k.data + r->c->rows * k.token_stride : r->keys[0];
+}
+
 /* Keys and values of fetched rows. */
 static int fetch(context_run *r)
 {
     const mg_attn_context *c = r->c;
     const mg_attn_halo *halo = c->halo;
     const mg_attn_call *call = &r->call;
+    float *rows = travelling(r, call->k, call->v);
     mg_attn_rows_gather(keys_in(r, r->given_rows), call->k, halo->gives, halo_sent(halo), call->heads, call->dim,
                         call->threads);
     mg_attn_rows_gather(values_in(r, r->given_rows), call->v, halo->gives, halo_sent(halo), call->heads,
                         call->value_dim, call->threads);
-    int status = mg_attn_halo_post(halo, &r->messages, r->given_rows, r->keys[0], r->key_floats, 0);
+    int status = mg_attn_halo_post(halo, &r->messages, r->given_rows, rows, r->key_floats, 0);
     if (!status)
         status = mg_attn_messages_wait_all(&r->messages);
-    if (status || !r->keys[0])
+    if (status || !rows || rows != r->keys[0])
         return status;
-    mg_attn_rows_copy(rows_from(call->k, c->rows, 0), keys_in(r, r->keys[0]), halo_rows(halo), call->heads, call->dim,
+    mg_attn_rows_copy(rows_from(call->k, c->rows, 0), keys_in(r, rows), halo_rows(halo), call->heads, call->dim,
                       call->threads);
-    mg_attn_rows_copy(rows_from(call->v, c->rows, 0), values_in(r, r->keys[0]), halo_rows(halo), call->heads,
-                      call->value_dim, call->threads);
+    mg_attn_rows_copy(rows_from(call->v, c->rows, 0), values_in(r, rows), halo_rows(halo), call->heads, call->value_dim,
+                      call->threads);
     return 0;
 }
 
@@ -194,13 +206,14 @@ static int give_back(context_run *r)
 {
     const mg_attn_context *c = r->c;
     const mg_attn_call *call = &r->call;
-    if (r->keys[0]) {
-        mg_attn_rows_copy(keys_in(r, r->keys[0]), rows_from(call->dk, c->rows, 0), halo_rows(c->halo), call->heads,
-                          call->dim, call->threads);
-        mg_attn_rows_copy(values_in(r, r->keys[0]), rows_from(call->dv, c->rows, 0), halo_rows(c->halo), call->heads,
+    float *rows = travelling(r, call->dk, call->dv);
+    if (rows && rows == r->keys[0]) {
+        mg_attn_rows_copy(keys_in(r, rows), rows_from(call->dk, c->rows, 0), halo_rows(c->halo), call->heads, call->dim,
+                          call->threads);
+        mg_attn_rows_copy(values_in(r, rows), rows_from(call->dv, c->rows, 0), halo_rows(c->halo), call->heads,
                           call->value_dim, call->threads);
     }
-    const int status = mg_attn_halo_post(c->halo, &r->messages, r->keys[0], r->given_rows, r->key_floats, 1);
+    const int status = mg_attn_halo_post(c->halo, &r->messages, rows, r->given_rows, r->key_floats, 1);
     return status ? status : mg_attn_messages_wait_all(&r->messages);
 }
 

@@ -28,25 +28,18 @@ encoded *trial_map(mg_attn_map *map, problem *part, const problem *p, int64_t be
     return map_encode(map, part);
 }
 
-/* A rank's tensors, [row][heads][dim] and a few floats between rows. */
+/* A rank's tensors, [row][heads][dim] and `pad` floats between rows. */
 enum { PAD = 3 };
 static mg_attn_tensor rows_of(float **memory, const float *from, int64_t begin, int64_t rows, int64_t behind,
-                              int32_t heads, int32_t dim)
+                              int32_t heads, int32_t dim, int64_t pad)
 {
-    int64_t stride = heads * dim + PAD;
+    int64_t stride = heads * dim + pad;
     float *data = malloc((size_t)((rows + behind) * stride) * sizeof *data + 1);
     memset(data, 0xff, (size_t)((rows + behind) * stride) * sizeof *data);
     for (int64_t i = 0; from && i < rows; i++)
         memcpy(data + i * stride, from + (begin + i) * heads * dim, (size_t)(heads * dim) * sizeof *data);
     *memory = data;
     return (mg_attn_tensor){data, stride, dim};
-}
-
-static void take_rows(float *to, const mg_attn_tensor *from, int64_t begin, int64_t rows, int32_t heads, int32_t dim)
-{
-    for (int64_t i = 0; from->data && i < rows; i++)
-        memcpy(to + (begin + i) * heads * dim, (float *)from->data + i * from->token_stride,
-               (size_t)(heads * dim) * sizeof *to);
 }
 
 typedef struct rank_call {
@@ -59,6 +52,31 @@ typedef struct rank_call {
     int64_t begin, rows, map_begin, pairs;
 } rank_call;
 
+/* k and v, or their gradients: of an even number of ranks side by side in one row, as messages have them. */
+static void pair_of(const rank_call *rc, float *memory[2], mg_attn_tensor *k, mg_attn_tensor *v, const float *from_k,
+                    const float *from_v)
+{
+    const problem *p = rc->t->p;
+    const int64_t behind = rc->t->info[rc->rank].halo_rows, width = p->heads * p->dim;
+    if (rc->t->ranks % 2) {
+        *k = rows_of(&memory[0], from_k, rc->begin, rc->rows, behind, p->heads, p->dim, PAD);
+        *v = rows_of(&memory[1], from_v, rc->begin, rc->rows, behind, p->heads, p->value_dim, PAD);
+        return;
+    }
+    *k = rows_of(&memory[0], from_k, rc->begin, rc->rows, behind, p->heads, p->dim, p->heads * p->value_dim);
+    *v = (mg_attn_tensor){memory[0] + width, k->token_stride, p->value_dim};
+    for (int64_t i = 0; from_v && i < rc->rows; i++)
+        memcpy(memory[0] + i * k->token_stride + width, from_v + (rc->begin + i) * p->heads * p->value_dim,
+               (size_t)(p->heads * p->value_dim) * sizeof(float));
+}
+
+static void take_rows(float *to, const mg_attn_tensor *from, int64_t begin, int64_t rows, int32_t heads, int32_t dim)
+{
+    for (int64_t i = 0; from->data && i < rows; i++)
+        memcpy(to + (begin + i) * heads * dim, (float *)from->data + i * from->token_stride,
+               (size_t)(heads * dim) * sizeof *to);
+}
+
 static int asked(const trial *t, int which) { return !(t->p->skip >> which & 1); }
 
 static void make_call(rank_call *rc, const mg_attn_map *map)
@@ -66,7 +84,6 @@ static void make_call(rank_call *rc, const mg_attn_map *map)
     const trial *t = rc->t;
     const problem *p = t->p;
     mg_attn_call *call = &rc->call;
-    const int64_t behind = t->info[rc->rank].halo_rows;
     *call = (mg_attn_call){.heads = p->heads,
                            .dim = p->dim,
                            .value_dim = p->value_dim,
@@ -74,14 +91,12 @@ static void make_call(rank_call *rc, const mg_attn_map *map)
                            .threads = t->threads ? t->threads : 1,
                            .table = p->with & TABLE ? p->table : NULL,
                            .dropout = p->dropout};
-    call->q = rows_of(&rc->memory[0], p->q, rc->begin, rc->rows, 0, p->heads, p->dim);
-    call->k = rows_of(&rc->memory[1], p->k, rc->begin, rc->rows, behind, p->heads, p->dim);
-    call->v = rows_of(&rc->memory[2], p->v, rc->begin, rc->rows, behind, p->heads, p->value_dim);
-    call->out = rows_of(&rc->memory[3], NULL, 0, rc->rows, 0, p->heads, p->value_dim);
-    call->dout = rows_of(&rc->memory[4], p->dout, rc->begin, rc->rows, 0, p->heads, p->value_dim);
-    call->dq = rows_of(&rc->memory[5], NULL, 0, rc->rows, 0, p->heads, p->dim);
-    call->dk = rows_of(&rc->memory[6], NULL, 0, rc->rows, behind, p->heads, p->dim);
-    call->dv = rows_of(&rc->memory[7], NULL, 0, rc->rows, behind, p->heads, p->value_dim);
+    call->q = rows_of(&rc->memory[0], p->q, rc->begin, rc->rows, 0, p->heads, p->dim, PAD);
+    pair_of(rc, &rc->memory[1], &call->k, &call->v, p->k, p->v);
+    call->out = rows_of(&rc->memory[3], NULL, 0, rc->rows, 0, p->heads, p->value_dim, PAD);
+    call->dout = rows_of(&rc->memory[4], p->dout, rc->begin, rc->rows, 0, p->heads, p->value_dim, PAD);
+    call->dq = rows_of(&rc->memory[5], NULL, 0, rc->rows, 0, p->heads, p->dim, PAD);
+    pair_of(rc, &rc->memory[6], &call->dk, &call->dv, NULL, NULL);
     rc->memory[8] = call->lse = malloc((size_t)(p->heads * rc->rows) * sizeof(float) + 1);
     if (!(p->with & VALUES))
         return;
