@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 enum {
-    HEAD_GROUP = 4, /* heads that share a dropout word group, and decoded codes in backward */
+    HEAD_GROUP = 8, /* heads that share dropout's words, and decoded codes in backward */
     SPAN = 8,       /* tiles whose codes forward keeps at once */
     CELL = 4        /* backward keeps those of CELL x CELL */
 };

@@ -9,11 +9,15 @@ static uint32_t id_of(const uint32_t *ids, int64_t index, int64_t begin)
     return ids ? ids[index] : (uint32_t)(begin + index);
 }
 
-static float kept_factor(const mg_attn_dropout *d) { return (float)(1 / (1 - (double)d->probability)); }
-static uint64_t word_limit(const mg_attn_dropout *d) { return (uint64_t)ceil(d->probability * 0x1p32); }
-static uint32_t last_word(const mg_attn_dropout *d, int32_t head)
+/* The share of halves that are dropped is what the rest makes up for. */
+static dropout_words words_of(const mg_attn_dropout *d, int32_t head)
 {
-    return d->layer << 16 | (uint32_t)(head + d->head_begin) / HEAD_GROUP;
+    const double halves = 65536, limit = fmin(ceil(d->probability * halves), halves - 1);
+    return (dropout_words){.seed = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)},
+                           .step = d->step,
+                           .layer_and_heads = d->layer << 16 | (uint32_t)(head + d->head_begin) / HEAD_GROUP,
+                           .limit = (int32_t)limit,
+                           .kept = (float)(halves / (halves - limit))};
 }
 
 void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head)
@@ -31,11 +35,7 @@ void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, co
     s->backend->dropout(&(dropout_tile){.lanes = place->keys_in_lanes ? keys : queries,
                                         .rows = place->keys_in_lanes ? queries : keys,
                                         .keys_in_lanes = place->keys_in_lanes,
-                                        .seed = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)},
-                                        .step = d->step,
-                                        .layer_and_heads = last_word(d, head),
-                                        .limit = word_limit(d),
-                                        .kept = kept_factor(d),
+                                        .words = words_of(d, head),
                                         .keep = keep[0]});
 }
 
@@ -49,10 +49,6 @@ void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *
     s->backend->near_dropout(&(dropout_list){.query = id_of(d->query_ids, query, s->plan->map.query_begin),
                                              .count = count,
                                              .keys = ids,
-                                             .seed = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)},
-                                             .step = d->step,
-                                             .layer_and_heads = last_word(d, head),
-                                             .limit = word_limit(d),
-                                             .kept = kept_factor(d),
+                                             .words = words_of(d, head),
                                              .keep = keep[0]});
 }

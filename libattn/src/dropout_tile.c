@@ -1,17 +1,20 @@
-/* Dropout masks of a tile, on every instruction set: Philox 4x32-10 (philox.h) with a pair in each 64-bit lane. */
+/* Dropout masks, on every instruction set: Philox 4x32-7 (philox.h) of LANES pairs at once. A pair takes a 64-bit lane,
+ * even pairs first, then odd ones, whose words then go between theirs; each half of a word is a head's. Little-endian.
+ */
 #include "kernel.h"
 #include "lanes.h"
+#include "philox.h"
 
 void KERNEL(mg_attn_dropout_tile)(const dropout_tile *t);
 void KERNEL(mg_attn_near_dropout)(const dropout_list *l);
 
-typedef int64_t swide __attribute__((vector_size(4 * LANES)));
-typedef int32_t narrow __attribute__((vector_size(2 * LANES)));
+typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 
+/* High halves of lanes may hold anything. */
 INLINE void philox(wide x[4], const uint32_t seed[2])
 {
     uint32_t k0 = seed[0], k1 = seed[1];
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < MG_ATTN_MASK_ROUNDS; round++) {
         const wide a = multiply_low(x[0], 0xD2511F53u), b = multiply_low(x[2], 0xCD9E8D57u);
         x[0] = (b >> 32) ^ x[1] ^ k0;
         x[1] = b;
@@ -22,45 +25,47 @@ INLINE void philox(wide x[4], const uint32_t seed[2])
     }
 }
 
+/* Of the pairs of queries and keys (one of them the same in all lanes): keep + head * apart. */
+INLINE void masks(float *keep, int64_t apart, wide queries, wide keys, const dropout_words *w)
+{
+    const wide step = (wide){0} + w->step, last = (wide){0} + w->layer_and_heads;
+    wide even[4] = {queries, keys, step, last}, odd[4] = {queries >> 32, keys >> 32, step, last};
+    int32_t kept;
+    memcpy(&kept, &w->kept, sizeof kept);
+    philox(even, w->seed);
+    philox(odd, w->seed);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const wide both = (even[i] & UINT32_MAX) | odd[i] << 32;
+        ivec words;
+        memcpy(&words, &both, sizeof words);
+        const ivec low = words & 0xFFFF, high = (ivec)((uvec)words >> 16);
+        const ivec first = ~(low < w->limit) & kept, second = ~(high < w->limit) & kept;
+        memcpy(keep + 2 * i * apart, &first, sizeof first);
+        memcpy(keep + (2 * i + 1) * apart, &second, sizeof second);
+    }
+}
+
+INLINE wide load_ids(const uint32_t *ids)
+{
+    wide x;
+    memcpy(&x, ids, sizeof x);
+    return x;
+}
+INLINE wide same_ids(uint32_t id) { return (wide){0} + (id | (uint64_t)id << 32); }
+
 void KERNEL(mg_attn_dropout_tile)(const dropout_tile *t)
 {
-    int32_t kept;
-    memcpy(&kept, &t->kept, sizeof kept);
     for (int row = 0; row < TILE; row++)
-        for (int lane = 0; lane < TILE; lane += WIDE) {
-            wide in_lanes, x[4];
-            for (int i = 0; i < WIDE; i++)
-                in_lanes[i] = t->lanes[lane + i];
-            const wide of_row = (wide){0} + t->rows[row];
-            x[0] = t->keys_in_lanes ? of_row : in_lanes;
-            x[1] = t->keys_in_lanes ? in_lanes : of_row;
-            x[2] = (wide){0} + t->step;
-            x[3] = (wide){0} + t->layer_and_heads;
-            philox(x, t->seed);
-            UNROLL
-            for (int i = 0; i < 4; i++) {
-                const swide dropped = (swide)(x[i] & UINT32_MAX) < (swide){0} + (int64_t)t->limit;
-                const narrow keep = ~__builtin_convertvector(dropped, narrow) & kept;
-                memcpy(t->keep + (i * TILE + row) * TILE + lane, &keep, sizeof keep);
-            }
+        for (int lane = 0; lane < TILE; lane += LANES) {
+            const wide of_row = same_ids(t->rows[row]), in_lanes = load_ids(t->lanes + lane);
+            masks(t->keep + row * TILE + lane, TILE * TILE, t->keys_in_lanes ? of_row : in_lanes,
+                  t->keys_in_lanes ? in_lanes : of_row, &t->words);
         }
 }
 
 void KERNEL(mg_attn_near_dropout)(const dropout_list *l)
 {
-    int32_t kept;
-    memcpy(&kept, &l->kept, sizeof kept);
-    for (int32_t at = 0; at < l->count; at += WIDE) {
-        wide keys;
-        for (int i = 0; i < WIDE; i++)
-            keys[i] = l->keys[at + i];
-        wide x[4] = {(wide){0} + l->query, keys, (wide){0} + l->step, (wide){0} + l->layer_and_heads};
-        philox(x, l->seed);
-        UNROLL
-        for (int i = 0; i < 4; i++) {
-            const swide dropped = (swide)(x[i] & UINT32_MAX) < (swide){0} + (int64_t)l->limit;
-            const narrow keep = ~__builtin_convertvector(dropped, narrow) & kept;
-            memcpy(l->keep + i * NEAR_BATCH + at, &keep, sizeof keep);
-        }
-    }
+    for (int32_t at = 0; at < l->count; at += LANES)
+        masks(l->keep + at, NEAR_BATCH, same_ids(l->query), load_ids(l->keys + at), &l->words);
 }

@@ -144,25 +144,28 @@ typedef struct near_sums {
     int add; /* there is something already */
 } near_sums;
 
-/* Dropout of listed pairs of one query, for the four heads whose words come together. */
+/* Dropout for the eight heads whose words come together: header of mg_attn_dropout. */
+typedef struct dropout_words {
+    uint32_t seed[2], step, layer_and_heads; /* key, and the last two words of the counter */
+    int32_t limit;                           /* halves below are dropped */
+    float kept;                              /* what the rest is multiplied by */
+} dropout_words;
+
+/* Of some pairs of one query. */
 typedef struct dropout_list {
+    dropout_words words;
     uint32_t query;
     int32_t count;        /* 1..NEAR_BATCH */
     const uint32_t *keys; /* [NEAR_BATCH] ids */
-    uint32_t seed[2], step, layer_and_heads;
-    uint64_t limit;
-    float kept;
-    float *keep; /* out: [4][NEAR_BATCH] */
+    float *keep;          /* out: [8][NEAR_BATCH] */
 } dropout_list;
 
-/* Dropout of a tile for the four heads whose words come together: header of mg_attn_dropout. */
+/* Of a tile. */
 typedef struct dropout_tile {
+    dropout_words words;
     const uint32_t *lanes, *rows; /* [64] ids of the tokens in the lanes, and of the others */
     int keys_in_lanes;
-    uint32_t seed[2], step, layer_and_heads; /* key, and the last two words of the counter */
-    uint64_t limit;                          /* words below are dropped */
-    float kept;                              /* what the rest is multiplied by */
-    float *keep;                             /* out: [4][64][64], lanes last */
+    float *keep; /* out: [8][64][64], lanes last */
 } dropout_tile;
 
 struct bf16_tile;

@@ -259,10 +259,11 @@ static double keep(const walk *run, int32_t head, int64_t query, int64_t key)
         dropout->query_ids ? dropout->query_ids[query] : (uint32_t)(run->map->query_begin + query),
         dropout->key_ids ? dropout->key_ids[key] : (uint32_t)(run->map->key_begin + key),
         dropout->step,
-        dropout->layer << 16 | of / 4,
+        dropout->layer << 16 | of / 8,
     };
-    mg_attn_philox(words, counter, seed);
-    return words[of % 4] < dropout->probability * 0x1p32 ? 0 : 1 / (1 - (double)dropout->probability);
+    mg_attn_philox_rounds(words, counter, seed, MG_ATTN_MASK_ROUNDS);
+    const double limit = fmin(ceil(dropout->probability * 0x1p16), 0x1p16 - 1);
+    return (words[of % 8 / 2] >> of % 2 * 16 & 0xFFFF) < limit ? 0 : 0x1p16 / (0x1p16 - limit);
 }
 
 /* --- forward --- */

@@ -6,21 +6,28 @@ static void known_answers(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t counter[4], key[2], words[4];
+        uint32_t counter[4], key[2], words[4], masks[4];
     } known[] = {
-        /* kat_vectors of Random123, philox4x32 10 */
-        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        /* kat_vectors of Random123, philox4x32 10 and 7 */
+        {{0, 0, 0, 0},
+         {0, 0},
+         {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+         {0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}},
         {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
          {0xffffffff, 0xffffffff},
-         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+         {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}},
         {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
          {0xa4093822, 0x299f31d0},
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
+         {0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}},
     };
     for (size_t n = 0; n < sizeof known / sizeof *known; n++) {
         uint32_t words[4];
         mg_attn_philox(words, known[n].counter, known[n].key);
         assert_memory_equal(words, known[n].words, sizeof words);
+        mg_attn_philox_rounds(words, known[n].counter, known[n].key, MG_ATTN_MASK_ROUNDS);
+        assert_memory_equal(words, known[n].masks, sizeof words);
     }
 }
 
@@ -47,12 +54,13 @@ static void compare_mask(const problem *p, const char *backend)
     for (int64_t x = 0; x < count; x++) {
         uint32_t i = (uint32_t)(x / p->keys / p->heads), j = (uint32_t)(x % p->keys), words[4];
         uint32_t h = (uint32_t)(x / p->keys % p->heads + p->dropout.head_begin);
-        mg_attn_philox(words,
-                       (uint32_t[]){p->query_ids ? p->query_ids[i] : i, p->key_ids ? p->key_ids[j] : j, p->dropout.step,
-                                    p->dropout.layer << 16 | h / 4},
-                       (uint32_t[]){(uint32_t)p->dropout.seed, (uint32_t)(p->dropout.seed >> 32)});
-        int drop = words[h % 4] < (double)p->dropout.probability * 0x1p32;
-        double expected = drop ? 0 : 1 / (p->keys * (1 - (double)p->dropout.probability));
+        mg_attn_philox_rounds(words,
+                              (uint32_t[]){p->query_ids ? p->query_ids[i] : i, p->key_ids ? p->key_ids[j] : j,
+                                           p->dropout.step, p->dropout.layer << 16 | h / 8},
+                              (uint32_t[]){(uint32_t)p->dropout.seed, (uint32_t)(p->dropout.seed >> 32)}, 7);
+        uint32_t bits = h % 2 ? words[h / 2 % 4] >> 16 : words[h / 2 % 4] & 0xffff;
+        int drop = bits < (double)p->dropout.probability * 65536;
+        double expected = drop ? 0 : 1 / (p->keys * (1 - ceil((double)p->dropout.probability * 65536) / 65536));
         dropped += drop;
         if (!(fabs(r.of[OUT][x] - expected) <= 1e-6 * expected))
             fail_msg("%s: query %u, key %u, head %u: %g, expected %g", backend, i, j, h, (double)r.of[OUT][x],

@@ -13,13 +13,15 @@ static double kept_share(const problem *p, int head, int64_t i, int64_t j)
     if (p->dropout.probability == 0)
         return 1;
     uint32_t words[4];
-    mg_attn_philox(words,
-                   (uint32_t[]){p->query_ids ? p->query_ids[i] : (uint32_t)i, p->key_ids ? p->key_ids[j] : (uint32_t)j,
-                                p->dropout.step,
-                                p->dropout.layer * 65536 + (uint32_t)(p->dropout.head_begin + head) / 4},
-                   (uint32_t[]){(uint32_t)(p->dropout.seed & 0xffffffffu), (uint32_t)(p->dropout.seed >> 32)});
-    double share = words[(p->dropout.head_begin + head) % 4] / 4294967296.0;
-    return share < p->dropout.probability ? 0 : 1 / (1 - (double)p->dropout.probability);
+    mg_attn_philox_rounds(
+        words,
+        (uint32_t[]){p->query_ids ? p->query_ids[i] : (uint32_t)i, p->key_ids ? p->key_ids[j] : (uint32_t)j,
+                     p->dropout.step, p->dropout.layer * 65536 + (uint32_t)(p->dropout.head_begin + head) / 8},
+        (uint32_t[]){(uint32_t)(p->dropout.seed & 0xffffffffu), (uint32_t)(p->dropout.seed >> 32)}, 7);
+    int h = p->dropout.head_begin + head;
+    double drop = ceil((double)p->dropout.probability * 65536) / 65536,
+           share = (words[h % 8 / 2] >> (h % 2 ? 16 : 0)) % 65536 / 65536.0;
+    return share < drop ? 0 : 1 / (1 - drop);
 }
 
 static double score_of(const inputs64 *x, int h, int64_t i, int64_t j)

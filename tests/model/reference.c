@@ -174,9 +174,10 @@ static double attention_keep(const view *v, int64_t i, int64_t j, int64_t layer,
     if (!v->step->training || probability == 0)
         return 1;
     uint32_t words[4], key[2] = {(uint32_t)v->step->seed, (uint32_t)(v->step->seed >> 32)};
-    uint32_t counter[4] = {v->batch->ids[i], v->batch->ids[j], v->step->step, (uint32_t)(layer << 16 | head / 4)};
-    mg_attn_philox(words, counter, key);
-    return words[head % 4] < probability * 0x1p32 ? 0 : 1 / (1 - probability);
+    uint32_t counter[4] = {v->batch->ids[i], v->batch->ids[j], v->step->step, (uint32_t)(layer << 16 | head / 8)};
+    mg_attn_philox_rounds(words, counter, key, 7);
+    double drop = ceil(probability * 65536) / 65536;
+    return (words[head % 8 / 2] >> head % 2 * 16) % 65536 / 65536.0 < drop ? 0 : 1 / (1 - drop);
 }
 
 /* Adds the attention of query i of one head to out [dim]. */

@@ -158,10 +158,12 @@ typedef struct mg_attn_tensor {
     int64_t token_stride, head_stride;
 } mg_attn_tensor;
 
-/* Dropout of the probabilities: pair (i, j) of a head is dropped when the word of Philox 4x32-10 (Salmon et al. 2011)
- * is below probability * 2^32; the rest is scaled by 1 / (1 - probability).
- *     key = {seed low, seed high}, counter = {query id, key id, step, layer << 16 | head / 4}, word = head % 4
- * so the mask depends on ids, not on order, plan or threads. */
+/* Dropout of the probabilities: pair (i, j) of a head is dropped when its 16 bits of Philox 4x32-7 (Salmon et al. 2011,
+ * where seven rounds pass BigCrush) are below drop = probability * 2^16, rounded up but at most 2^16 - 1; the
+ * rest is scaled by 2^16 / (2^16 - drop), so that the mean is exact.
+ *     key = {seed low, seed high}, counter = {query id, key id, step, layer << 16 | head / 8},
+ *     bits = low (head even) or high half of word head % 8 / 2
+ * so the mask depends on ids, not on order, plan or threads, and eight heads share one counter. */
 typedef struct mg_attn_dropout {
     float probability;         /* 0: none; below 1 */
     uint64_t seed;
