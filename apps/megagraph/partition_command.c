@@ -11,7 +11,7 @@
 static const mg_flag flags[] = {
     {"--parts", "K", "how many", 0},
     {"--out", "FILE", ".npy (fp32) or .csv: the part of each node, in the dataset's order", 0},
-    {"--imbalance", "SHARE", "allowed above the mean, 0.03 unless given", 0},
+    {"--imbalance", "SHARE", "allowed above the mean, 0.01 unless given", 0},
     {"--seed", "N", "of METIS", 0},
     MG_FLAGS_DATASET,
 };

@@ -46,8 +46,6 @@ int mg_shard_resolve(mg_config *config, const mg_dataset *data)
 
 /* --- the order --- */
 
-#define IMBALANCE 0.01 /* of the largest part over the mean: each step waits for it */
-
 /* Pairs that each node attends to, rows shared out; NULL: the same for all. */
 static int count_pairs(int64_t **out, const mg_graph *graph, const mg_config *config, mg_comm *comm)
 {
@@ -75,8 +73,7 @@ static int cut(int32_t *parts, const mg_graph *graph, const mg_config *config, m
 {
     int64_t *pairs, ranks = mg_ranks_count(comm);
     mg_graph_partition_report report;
-    mg_graph_partition_desc desc = {.parts = (int32_t)(ranks < graph->nodes ? ranks : graph->nodes),
-                                    .imbalance = IMBALANCE};
+    mg_graph_partition_desc desc = {.parts = (int32_t)(ranks < graph->nodes ? ranks : graph->nodes)};
     int status = count_pairs(&pairs, graph, config, comm);
     desc.node_weights = pairs;
     if (!status && mg_ranks_rank(comm) == 0)
@@ -142,7 +139,7 @@ static void share_tiles(mg_shard *shard, const mg_config *config)
 static uint64_t order_key(const mg_graph *graph, const mg_config *config, int ranks)
 {
     int64_t depends[] = {ranks, config->model.encodings.distance, config->attention.far, mg_encode_order_kind(config),
-                         (int64_t)(IMBALANCE * 1000)};
+                         (int64_t)(MG_GRAPH_IMBALANCE * 1000)};
     return mg_graph_hash_bytes(mg_graph_hash(graph), depends, sizeof depends);
 }
 

@@ -79,10 +79,12 @@ MG_GRAPH_API uint64_t mg_graph_hash(const mg_graph *graph);
 
 /* --- partition (METIS, hardened) --- */
 
+#define MG_GRAPH_IMBALANCE 0.01 /* each step waits for the largest part */
+
 typedef struct mg_graph_partition_desc {
     int32_t parts;               /* 1 <= parts <= nodes, else -EINVAL */
     const int64_t *node_weights; /* [nodes] second constraint to balance (attended pairs); NULL: degree + 1 */
-    double imbalance;            /* allowed above the mean, 0: 0.03 */
+    double imbalance;            /* allowed above the mean, 0: MG_GRAPH_IMBALANCE */
     uint64_t seed;
 } mg_graph_partition_desc;
 

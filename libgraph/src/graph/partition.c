@@ -234,7 +234,7 @@ int mg_graph_partition(int32_t *parts_out, mg_graph_partition_report *report, co
     if (!status && !desc->node_weights && !(own_weights = degree_weights(both)))
         status = -ENOMEM;
     partitioning cut = {both,        own_weights ? own_weights : desc->node_weights,
-                        desc->parts, desc->imbalance > 0 ? desc->imbalance : 0.03,
+                        desc->parts, desc->imbalance > 0 ? desc->imbalance : MG_GRAPH_IMBALANCE,
                         desc->seed,  NULL,
                         NULL};
     if (!status) {
