@@ -156,9 +156,9 @@ static inline int64_t mg_attn_map_pair(const call_state *s, int32_t head, int64_
 /* --- dropout.c --- */
 /* 0 or 1 / (1 - p) for all pairs of a tile, lanes last, for the heads whose words come together with head's. */
 void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head);
-/* For one query's pairs with `count` keys of the plan; rows of NEAR_BATCH. */
-void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, const int32_t *keys,
-                          int32_t count, int32_t head);
+/* For the pairs of some queries with listed keys of the plan, starts from 0; rows of NEAR_BATCH. */
+void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, int32_t queries,
+                          const int32_t *starts, const int32_t *keys, int32_t head);
 static inline int dropout_slot(const call_state *s, int32_t head)
 {
     return (head + s->call.dropout.head_begin) % HEAD_GROUP;

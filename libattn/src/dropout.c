@@ -39,16 +39,16 @@ void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, co
                                         .keep = keep[0]});
 }
 
-void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, const int32_t *keys,
-                          int32_t count, int32_t head)
+void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, int32_t queries,
+                          const int32_t *starts, const int32_t *keys, int32_t head)
 {
     const mg_attn_dropout *d = &s->call.dropout;
-    uint32_t ids[NEAR_BATCH] = {0};
-    for (int32_t i = 0; i < count; i++)
-        ids[i] = id_of(d->key_ids, keys[i], s->plan->map.key_begin);
-    s->backend->near_dropout(&(dropout_list){.query = id_of(d->query_ids, query, s->plan->map.query_begin),
-                                             .count = count,
-                                             .keys = ids,
-                                             .words = words_of(d, head),
-                                             .keep = keep[0]});
+    uint32_t query_ids[NEAR_BATCH] = {0}, key_ids[NEAR_BATCH] = {0};
+    for (int32_t j = 0; j < queries; j++)
+        for (int32_t i = starts[j]; i < starts[j + 1]; i++) {
+            query_ids[i] = id_of(d->query_ids, query + j, s->plan->map.query_begin);
+            key_ids[i] = id_of(d->key_ids, keys[i], s->plan->map.key_begin);
+        }
+    s->backend->near_dropout(&(dropout_list){
+        .words = words_of(d, head), .count = starts[queries], .queries = query_ids, .keys = key_ids, .keep = keep[0]});
 }

@@ -67,5 +67,5 @@ void KERNEL(mg_attn_dropout_tile)(const dropout_tile *t)
 void KERNEL(mg_attn_near_dropout)(const dropout_list *l)
 {
     for (int32_t at = 0; at < l->count; at += LANES)
-        masks(l->keep + at, NEAR_BATCH, same_ids(l->query), load_ids(l->keys + at), &l->words);
+        masks(l->keep + at, NEAR_BATCH, load_ids(l->queries + at), load_ids(l->keys + at), &l->words);
 }

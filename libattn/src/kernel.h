@@ -151,13 +151,12 @@ typedef struct dropout_words {
     float kept;                              /* what the rest is multiplied by */
 } dropout_words;
 
-/* Of some pairs of one query. */
+/* Of listed pairs. */
 typedef struct dropout_list {
     dropout_words words;
-    uint32_t query;
-    int32_t count;        /* 1..NEAR_BATCH */
-    const uint32_t *keys; /* [NEAR_BATCH] ids */
-    float *keep;          /* out: [8][NEAR_BATCH] */
+    int32_t count;                  /* up to NEAR_BATCH */
+    const uint32_t *queries, *keys; /* [NEAR_BATCH] ids of each pair's tokens */
+    float *keep;                    /* out: [8][NEAR_BATCH] */
 } dropout_list;
 
 /* Of a tile. */

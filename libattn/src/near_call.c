@@ -199,16 +199,16 @@ static float bias_of(const call_state *s, int64_t query, int64_t pair, int32_t h
     return bias;
 }
 
-static void make_keep(batch *b, const near_context *c, int32_t j)
+static void make_keep(batch *b, const near_context *c)
 {
-    const int32_t from = b->starts[j], count = b->starts[j + 1] - from;
     float words[HEAD_GROUP][NEAR_BATCH];
-    for (int32_t h = 0; h < c->heads; h++) {
+    for (int32_t h = 0, heads; h < c->heads; h += heads) {
         const int slot = dropout_slot(c->s, c->head + h);
-        if (!h || !slot)
-            mg_attn_dropout_list(words, c->s, b->query + j, b->keys + from, count, c->head + h);
-        for (int32_t i = 0; i < count; i++)
-            b->keep[(from + i) * c->heads + h] = words[slot][i];
+        heads = (int32_t)smaller_of(c->heads - h, HEAD_GROUP - slot);
+        mg_attn_dropout_list(words, c->s, b->query, b->queries, b->starts, b->keys, c->head + h);
+        for (int32_t i = 0; i < b->count; i++)
+            for (int32_t x = 0; x < heads; x++)
+                b->keep[i * c->heads + h + x] = words[slot + x][i];
     }
 }
 
@@ -271,8 +271,8 @@ static int next_batch(batch *b, const near_context *c, int64_t end, int32_t most
         for (int32_t i = b->starts[j]; i < b->starts[j + 1]; i++)
             for (int32_t h = 0; h < c->heads; h++)
                 b->bias[i * c->heads + h] = bias_of(c->s, b->query + j, pair_at(b, c->s, i), c->head + h);
-    for (int32_t j = 0; j < b->queries && c->s->call.dropout.probability > 0; j++)
-        make_keep(b, c, j);
+    if (c->s->call.dropout.probability > 0)
+        make_keep(b, c);
     return 1;
 }
 
