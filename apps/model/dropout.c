@@ -1,7 +1,7 @@
 /* Dropout of hidden values: the mask is a function of (seed, step, site, token id, column) and is never stored. */
 #include "internal.h"
 
-#include <math.h>
+#include "philox.h"
 
 static float probability(const run *r, int site)
 {
@@ -22,9 +22,10 @@ void mg_model_drop(const run *r, float *y, const uint32_t *ids, int64_t rows, in
     double p = probability(r, site);
     if (p == 0)
         return;
+    const uint32_t limit = mg_attn_mask_limit(p);
     mg_model_mask mask = {
-        .threshold = (uint32_t)ceil(p * 0x1p32),
-        .scale = (float)(1 / (1 - p)),
+        .threshold = limit,
+        .scale = mg_attn_mask_scale(limit),
         .key = {(uint32_t)r->step.seed, (uint32_t)(r->step.seed >> 32) ^ 0x9E3779B9u},
         .site = site_word(layer, site),
         .step = r->step.step,

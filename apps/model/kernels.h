@@ -8,7 +8,7 @@
 
 /* Dropout of hidden values as model.h defines it. */
 typedef struct mg_model_mask {
-    uint32_t threshold; /* words below drop; 0: nothing drops */
+    uint32_t threshold; /* 16 bits below drop; 0: nothing drops */
     float scale;        /* of what stays */
     uint32_t key[2], site, step;
 } mg_model_mask;
@@ -45,7 +45,7 @@ typedef struct mg_model_row_kernels {
     void (*relu_backward)(float *dy, const uint8_t *positive, int64_t count); /* dy becomes dx */
     void (*relu_backward_by)(float *dy, const float *y, int64_t count);       /* y: what relu gave */
 
-    /* In place: columns [first, first + columns) of rows with these ids; first a multiple of 4. */
+    /* In place: columns [first, first + columns) of rows with these ids; first a multiple of 8. */
     void (*dropout)(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
                     const mg_model_mask *mask);
 

@@ -35,8 +35,9 @@
  *   head.{norm.weight,norm.bias,weight,bias}
  * Those that would be empty (no features, no edge features, encoding off) are absent.
  *
- * Dropout of hidden values: the word of Philox 4x32-10 below probability * 2^32 drops, the rest scaled by 1/(1-probability);
- *   key = {seed low, seed high ^ 0x9E3779B9}, counter = {token id, column / 4, site, step}, word = column % 4;
+ * Dropout of hidden values: 16 bits of Philox 4x32-7 below drop = probability * 2^16 (rounded up, at most 2^16 - 1) drop, the rest is
+ *   scaled by 2^16 / (2^16 - drop), as in megagraph/attn.h; key = {seed low, seed high ^ 0x9E3779B9},
+ *   counter = {token id, column / 8, site, step}, bits = low (column even) or high half of word column % 8 / 2;
  *   site = 16 L + 0 attention, 1 local, 2 inside ffn, 3 after ffn; 0xFFFF0000 input features, 0xFFFF0001 head. A pooled row's
  *   token id is the lowest of the tokens it is made of.
  * Initial values: linear weights uniform in +-sqrt(6 / (in + out)); biases, tables, paths, eps 0; norm weights 1; gains

@@ -2,22 +2,19 @@
 #include "call.h"
 #include "philox.h"
 
-#include <math.h>
-
 static uint32_t id_of(const uint32_t *ids, int64_t index, int64_t begin)
 {
     return ids ? ids[index] : (uint32_t)(begin + index);
 }
 
-/* The share of halves that are dropped is what the rest makes up for. */
 static dropout_words words_of(const mg_attn_dropout *d, int32_t head)
 {
-    const double halves = 65536, limit = fmin(ceil(d->probability * halves), halves - 1);
+    const uint32_t limit = mg_attn_mask_limit(d->probability);
     return (dropout_words){.seed = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)},
                            .step = d->step,
                            .layer_and_heads = d->layer << 16 | (uint32_t)(head + d->head_begin) / HEAD_GROUP,
                            .limit = (int32_t)limit,
-                           .kept = (float)(halves / (halves - limit))};
+                           .kept = mg_attn_mask_scale(limit)};
 }
 
 void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head)

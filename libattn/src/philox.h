@@ -3,6 +3,7 @@
  * usual number; seven pass BigCrush too, by the same paper. */
 #ifndef MG_ATTN_PHILOX_H
 #define MG_ATTN_PHILOX_H
+#include <math.h>
 #include <stdint.h>
 
 enum { MG_ATTN_PHILOX_ROUNDS = 10, MG_ATTN_MASK_ROUNDS = 7 };
@@ -26,6 +27,14 @@ static inline void mg_attn_philox_rounds(uint32_t words[4], const uint32_t count
     words[2] = x2;
     words[3] = x3;
 }
+
+/* A decision takes 16 bits: below this drops, the rest is scaled by mg_attn_mask_scale, so that the mean is exact. */
+static inline uint32_t mg_attn_mask_limit(double probability)
+{
+    const double limit = ceil(probability * 0x1p16);
+    return limit < 0xFFFF ? (uint32_t)limit : 0xFFFF;
+}
+static inline float mg_attn_mask_scale(uint32_t limit) { return (float)(0x1p16 / (0x1p16 - limit)); }
 
 static inline void mg_attn_philox(uint32_t words[4], const uint32_t counter[4], const uint32_t key[2])
 {

@@ -58,15 +58,22 @@ static int is_virtual(const view *v, int64_t token)
     return 0;
 }
 
+/* By the low 16 bits. */
+static double dropped_or_scaled(uint32_t bits, double probability)
+{
+    double drop = ceil(probability * 65536) / 65536;
+    return bits % 65536 / 65536.0 < drop ? 0 : 1 / (1 - drop);
+}
+
 /* What dropout multiplies a hidden value with. */
 static double keep(const view *v, double probability, uint32_t id, int64_t column, uint32_t site)
 {
     if (!v->step->training || probability == 0)
         return 1;
-    uint32_t words[4], counter[4] = {id, (uint32_t)(column / 4), site, v->step->step};
+    uint32_t words[4], counter[4] = {id, (uint32_t)(column / 8), site, v->step->step};
     uint32_t key[2] = {(uint32_t)v->step->seed, (uint32_t)(v->step->seed >> 32) ^ 0x9E3779B9u};
-    mg_attn_philox(words, counter, key);
-    return words[column % 4] < probability * 0x1p32 ? 0 : 1 / (1 - probability);
+    mg_attn_philox_rounds(words, counter, key, 7);
+    return dropped_or_scaled(words[column % 8 / 2] >> column % 2 * 16, probability);
 }
 
 static double keep_hidden(const view *v, int64_t token, int64_t column, int64_t layer, int site)
@@ -176,8 +183,7 @@ static double attention_keep(const view *v, int64_t i, int64_t j, int64_t layer,
     uint32_t words[4], key[2] = {(uint32_t)v->step->seed, (uint32_t)(v->step->seed >> 32)};
     uint32_t counter[4] = {v->batch->ids[i], v->batch->ids[j], v->step->step, (uint32_t)(layer << 16 | head / 8)};
     mg_attn_philox_rounds(words, counter, key, 7);
-    double drop = ceil(probability * 65536) / 65536;
-    return (words[head % 8 / 2] >> head % 2 * 16) % 65536 / 65536.0 < drop ? 0 : 1 / (1 - drop);
+    return dropped_or_scaled(words[head % 8 / 2] >> head % 2 * 16, probability);
 }
 
 /* Adds the attention of query i of one head to out [dim]. */

@@ -188,7 +188,7 @@ static void check_dropout(const mg_model_row_kernels *k, int64_t n)
 {
     float y[ROWS * MOST], piece[ROWS * MOST], kept = 0;
     uint32_t ids[ROWS], words[4];
-    mg_model_mask mask = {.threshold = 0x40000000u, .scale = 1.5f, .key = {5, 0xfffffff7u}, .site = 33, .step = 7};
+    mg_model_mask mask = {.threshold = 0x4000u, .scale = 1.5f, .key = {5, 0xfffffff7u}, .site = 33, .step = 7};
     for (int64_t i = 0; i < ROWS; i++)
         ids[i] = (uint32_t)(0x90000000u + 5 * i);
     for (int64_t i = 0; i < ROWS * n; i++)
@@ -196,13 +196,13 @@ static void check_dropout(const mg_model_row_kernels *k, int64_t n)
     k->dropout(y, ids, ROWS, 0, n, &mask);
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t c = 0; c < n; c++) {
-            mg_attn_philox(words, (uint32_t[4]){ids[i], (uint32_t)(c / 4), 33, 7}, mask.key);
-            assert_true(y[i * n + c] == (words[c % 4] < mask.threshold ? 0 : 1.5f));
+            mg_attn_philox_rounds(words, (uint32_t[4]){ids[i], (uint32_t)(c / 8), 33, 7}, mask.key, 7);
+            assert_true(y[i * n + c] == ((words[c % 8 / 2] >> c % 2 * 16 & 0xffff) < mask.threshold ? 0 : 1.5f));
             kept += y[i * n + c] > 0;
         }
     if (n > 60)
         assert_true(kept / (float)(ROWS * n) > 0.65f && kept / (float)(ROWS * n) < 0.85f);
-    int64_t first = n / 2 & ~3, rest = n - first;
+    int64_t first = n / 2 & ~7, rest = n - first;
     for (int64_t i = 0; i < ROWS * rest; i++)
         piece[i] = 1;
     k->dropout(piece, ids, ROWS, first, rest, &mask);

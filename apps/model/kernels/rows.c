@@ -233,17 +233,17 @@ INLINE wide multiply(wide x, uint32_t by) { return (x & 0xFFFFFFFFu) * by; }
 #endif
 #endif
 
-/* Little-endian. Philox 4x32-10 (libattn/src/philox.h) of QUADS counters {ids, quads, site, step}; words[4 i + word].
- */
-enum { QUADS = 16, PARTS = QUADS / COUNTERS };
-INLINE void philox(uint32_t words[4 * QUADS], const uint32_t ids[QUADS], const uint32_t quads[QUADS],
+/* Little-endian. Philox 4x32-7 (libattn/src/philox.h) of EIGHTS counters {ids, eights, site, step}, of eight columns
+ * each; bits[8 i + column]. */
+enum { EIGHTS = 16, PARTS = EIGHTS / COUNTERS };
+INLINE void philox(uint16_t bits[8 * EIGHTS], const uint32_t ids[EIGHTS], const uint32_t eights[EIGHTS],
                    const mg_model_mask *mask)
 {
-    uint64_t x[2][QUADS];
+    uint64_t x[2][EIGHTS];
     wide x0[PARTS], x1[PARTS], x2[PARTS], x3[PARTS];
-    for (int i = 0; i < QUADS; i++) {
+    for (int i = 0; i < EIGHTS; i++) {
         x[0][i] = ids[i];
-        x[1][i] = quads[i];
+        x[1][i] = eights[i];
     }
     memcpy(x0, x[0], sizeof x0);
     memcpy(x1, x[1], sizeof x1);
@@ -252,7 +252,7 @@ INLINE void philox(uint32_t words[4 * QUADS], const uint32_t ids[QUADS], const u
         x3[p] = mask->step - (wide){0};
     }
     uint32_t k0 = mask->key[0], k1 = mask->key[1];
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 7; round++) {
         UNROLL
         for (int p = 0; p < PARTS; p++) {
             wide a = multiply(x0[p], 0xD2511F53u), b = multiply(x2[p], 0xCD9E8D57u);
@@ -269,48 +269,49 @@ INLINE void philox(uint32_t words[4 * QUADS], const uint32_t ids[QUADS], const u
         wide first = (x0[p] & 0xFFFFFFFFu) | x1[p] << 32, last = (x2[p] & 0xFFFFFFFFu) | x3[p] << 32;
         wide low = __builtin_shufflevector(first, last, LOW_LANES);
         wide high = __builtin_shufflevector(first, last, HIGH_LANES);
-        memcpy(words + 4 * COUNTERS * p, &low, sizeof low);
-        memcpy(words + 4 * COUNTERS * p + 2 * COUNTERS, &high, sizeof high);
+        memcpy(bits + 8 * COUNTERS * p, &low, sizeof low);
+        memcpy(bits + 8 * COUNTERS * p + 4 * COUNTERS, &high, sizeof high);
     }
 }
 
-INLINE void drop(float *restrict y, const uint32_t *restrict words, int64_t count, const mg_model_mask *mask)
+INLINE void drop(float *restrict y, const uint16_t *restrict bits, int64_t count, const mg_model_mask *mask)
 {
     uint32_t threshold = mask->threshold;
     float scale = mask->scale;
     for (int64_t c = 0; c < count; c++)
-        y[c] = words[c] < threshold ? 0 : y[c] * scale;
+        y[c] = bits[c] < threshold ? 0 : y[c] * scale;
 }
 
-/* As many rows at a time as 16 quads hold; of longer rows 64 columns at a time. */
+/* As many rows at a time as EIGHTS hold; of longer rows 128 columns at a time. */
 static void dropout(float *y, const uint32_t *ids, int64_t rows, int64_t first, int64_t columns,
                     const mg_model_mask *mask)
 {
-    uint32_t words[4 * QUADS], id[QUADS], quad[QUADS], row_of[QUADS], quad_of[QUADS];
-    int64_t row_quads = (columns + 3) / 4, width = row_quads < QUADS ? row_quads : QUADS;
-    int64_t at_once = columns ? QUADS / width : 1;
-    for (uint32_t q = 0; q < QUADS && columns; q++) {
-        row_of[q] = q / (uint32_t)width;
-        quad_of[q] = (uint32_t)(first / 4) + q % (uint32_t)width;
+    uint16_t bits[8 * EIGHTS];
+    uint32_t id[EIGHTS], eight[EIGHTS], row_of[EIGHTS], eight_of[EIGHTS];
+    int64_t row_eights = (columns + 7) / 8, width = row_eights < EIGHTS ? row_eights : EIGHTS;
+    int64_t at_once = columns ? EIGHTS / width : 1;
+    for (uint32_t e = 0; e < EIGHTS && columns; e++) {
+        row_of[e] = e / (uint32_t)width;
+        eight_of[e] = (uint32_t)(first / 8) + e % (uint32_t)width;
     }
     for (int64_t i = 0; i < rows; i += at_once)
-        for (int64_t c = 0; c < columns; c += 4 * width) {
+        for (int64_t c = 0; c < columns; c += 8 * width) {
             int64_t some = rows - i < at_once ? rows - i : at_once,
-                    n = columns - c < 4 * width ? columns - c : 4 * width;
-            for (int q = 0; q < QUADS; q++)
-                quad[q] = quad_of[q] + (uint32_t)(c / 4);
+                    n = columns - c < 8 * width ? columns - c : 8 * width;
+            for (int e = 0; e < EIGHTS; e++)
+                eight[e] = eight_of[e] + (uint32_t)(c / 8);
             if (at_once == 1)
-                for (int q = 0; q < QUADS; q++)
-                    id[q] = ids[i];
+                for (int e = 0; e < EIGHTS; e++)
+                    id[e] = ids[i];
             else
-                for (int q = 0; q < QUADS; q++)
-                    id[q] = ids[i + (row_of[q] < some ? row_of[q] : 0)];
-            philox(words, id, quad, mask);
-            if (n == 4 * QUADS)
-                drop(y + i * columns + c, words, 4 * QUADS, mask);
+                for (int e = 0; e < EIGHTS; e++)
+                    id[e] = ids[i + (row_of[e] < some ? row_of[e] : 0)];
+            philox(bits, id, eight, mask);
+            if (n == 8 * EIGHTS)
+                drop(y + i * columns + c, bits, 8 * EIGHTS, mask);
             else
                 for (int64_t row = 0; row < some; row++)
-                    drop(y + (i + row) * columns + c, words + 4 * row * width, n, mask);
+                    drop(y + (i + row) * columns + c, bits + 8 * row * width, n, mask);
         }
 }
 
