@@ -224,7 +224,7 @@ void mg_model_product(scratch *s, char a_transposed, char b_transposed, int64_t 
 /* y = x W^T + b */
 void mg_model_linear(const run *r, scratch *s, float *y, const float *x, int64_t rows, int64_t weight, int64_t bias,
                      int64_t in, int64_t out);
-/* dx = dy W */
+/* dx = keep dx + dy W */
 void mg_model_linear_input(const run *r, scratch *s, float *dx, float keep, const float *dy, int64_t rows,
                            int64_t weight, int64_t in, int64_t out);
 /* dW += dy^T x, db += sum dy */

@@ -33,7 +33,9 @@ typedef struct chunk_task {
     scratch w;
 } chunk_task;
 
-static int32_t head_groups(const call_state *s) { return (s->call.heads + HEAD_GROUP - 1) / HEAD_GROUP; }
+/* Masks are made for all heads that share words. */
+static int32_t heads_of_task(const call_state *s) { return s->call.dropout.probability > 0 ? MASK_HEADS : HEAD_GROUP; }
+static int32_t head_groups(const call_state *s) { return (s->call.heads + heads_of_task(s) - 1) / heads_of_task(s); }
 
 static void store_value_gradients(const call_state *s, const tile_place *place, const float *ds, int32_t head)
 {
@@ -245,6 +247,7 @@ static chunk_task task_of(call_state *s, int thread, int64_t step, int64_t task)
     const int64_t group = task / plan->chunks, r = task % plan->chunks, column = (r + step) % plan->chunks;
     const int64_t next = (r + 1) % plan->chunks, next_column = (next + step) % plan->chunks;
     const int64_t rows = smaller_of(s->band.rows, plan->tile_rows - s->band.first);
+    const int32_t heads = heads_of_task(s);
     return (chunk_task){.s = s,
                         .row_begin = s->band.first + chunk_begin(rows, plan->chunks, r),
                         .row_end = s->band.first + chunk_begin(rows, plan->chunks, r + 1),
@@ -252,8 +255,8 @@ static chunk_task task_of(call_state *s, int thread, int64_t step, int64_t task)
                         .column_end = chunk_begin(plan->tile_columns, plan->chunks, column + 1),
                         .next_row = s->band.first + chunk_begin(rows, plan->chunks, next),
                         .next_column = chunk_begin(plan->tile_columns, plan->chunks, next_column),
-                        .head_begin = (int32_t)group * HEAD_GROUP,
-                        .head_end = (int32_t)smaller_of(group * HEAD_GROUP + HEAD_GROUP, s->call.heads),
+                        .head_begin = (int32_t)group * heads,
+                        .head_end = (int32_t)smaller_of((group + 1) * heads, s->call.heads),
                         .w = mg_attn_call_scratch(s, thread)};
 }
 

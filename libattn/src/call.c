@@ -165,7 +165,7 @@ static scratch carve_scratch(const call_state *s, carver *c)
     w.softmax = carve(c, forward, call->heads, (s->could_bf16 ? 17 : 3) * TILE, sizeof(float));
     w.codes = carve(c, s->has_tiles, forward ? SPAN + 1 : CELL * CELL, PAIRS, 1);
     w.bias = carve(c, s->has_tiles, PAIRS, 1, sizeof(float));
-    w.keep = carve(c, s->has_tiles && drops, HEAD_GROUP, PAIRS, sizeof(float));
+    w.keep = carve(c, s->has_tiles && drops, MASK_HEADS, PAIRS, sizeof(float));
     w.ds = carve(c, s->has_tiles && s->backward, PAIRS, 1, sizeof(float));
     w.careful = carve(c, s->has_tiles, mg_attn_careful_floats(s->dim1, call->value_dim, s->row), 1, sizeof(float));
     return w;

@@ -18,7 +18,8 @@
 #include <stdatomic.h>
 
 enum {
-    HEAD_GROUP = 8, /* heads that share dropout's words, and decoded codes in backward */
+    HEAD_GROUP = 4, /* heads of a task of backward, which share decoded codes */
+    MASK_HEADS = 8, /* heads that share dropout's words */
     SPAN = 8,       /* tiles whose codes forward keeps at once */
     CELL = 4        /* backward keeps those of CELL x CELL */
 };
@@ -58,7 +59,7 @@ typedef struct scratch {
                                  [heads][64 + 64 x 16] */
     void *room;               /* bf16: BF16_ROOM, backward BF16_GRADIENT_ROOM */
     uint8_t *codes;           /* [SPAN][64][64] */
-    float *bias, *keep, *ds;  /* [64][64], [HEAD_GROUP][64][64], [64][64] */
+    float *bias, *keep, *ds;  /* [64][64], [MASK_HEADS][64][64], [64][64] */
     float *careful;           /* mg_attn_careful_floats() */
 } scratch;
 
@@ -154,14 +155,14 @@ static inline int64_t mg_attn_map_pair(const call_state *s, int32_t head, int64_
 }
 
 /* --- dropout.c --- */
-/* 0 or 1 / (1 - p) for all pairs of a tile, lanes last, for the heads whose words come together with head's. */
-void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head);
+/* 0, or what is kept is scaled by, for all pairs of a tile, lanes last, for the heads whose words come together with head's. */
+void mg_attn_dropout_tile(float keep[MASK_HEADS][PAIRS], const call_state *s, const tile_place *place, int32_t head);
 /* For the pairs of some queries with listed keys of the plan, starts from 0; rows of NEAR_BATCH. */
-void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, int32_t queries,
+void mg_attn_dropout_list(float keep[MASK_HEADS][NEAR_BATCH], const call_state *s, int64_t query, int32_t queries,
                           const int32_t *starts, const int32_t *keys, int32_t head);
 static inline int dropout_slot(const call_state *s, int32_t head)
 {
-    return (head + s->call.dropout.head_begin) % HEAD_GROUP;
+    return (head + s->call.dropout.head_begin) % MASK_HEADS;
 }
 
 static inline int32_t round_up(int32_t x, int32_t multiple) { return (x + multiple - 1) / multiple * multiple; }

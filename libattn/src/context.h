@@ -99,7 +99,7 @@ typedef struct context_run {
     float *away;     /* own rows, other ranks' heads: what goes, then what comes back */
     float *away_lse; /* [heads][rows] by rank */
     /* HALO */
-    float *given_rows;       /* [sent] rows of key_floats, then their gradients; keys[0]: [fetched] likewise */
+    float *given_rows;       /* [sent] rows of key_floats, then their gradients; keys[0]: [fetched] likewise, unless in place */
     float *values, *dvalues; /* [heads][local pairs] */
     void *workspace;         /* of a shard's call */
 

@@ -12,12 +12,12 @@ static dropout_words words_of(const mg_attn_dropout *d, int32_t head)
     const uint32_t limit = mg_attn_mask_limit(d->probability);
     return (dropout_words){.seed = {(uint32_t)d->seed, (uint32_t)(d->seed >> 32)},
                            .step = d->step,
-                           .layer_and_heads = d->layer << 16 | (uint32_t)(head + d->head_begin) / HEAD_GROUP,
+                           .layer_and_heads = d->layer << 16 | (uint32_t)(head + d->head_begin) / MASK_HEADS,
                            .limit = (int32_t)limit,
                            .kept = mg_attn_mask_scale(limit)};
 }
 
-void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, const tile_place *place, int32_t head)
+void mg_attn_dropout_tile(float keep[MASK_HEADS][PAIRS], const call_state *s, const tile_place *place, int32_t head)
 {
     const mg_attn_plan *plan = s->plan;
     const mg_attn_dropout *d = &s->call.dropout;
@@ -36,7 +36,7 @@ void mg_attn_dropout_tile(float keep[HEAD_GROUP][PAIRS], const call_state *s, co
                                         .keep = keep[0]});
 }
 
-void mg_attn_dropout_list(float keep[HEAD_GROUP][NEAR_BATCH], const call_state *s, int64_t query, int32_t queries,
+void mg_attn_dropout_list(float keep[MASK_HEADS][NEAR_BATCH], const call_state *s, int64_t query, int32_t queries,
                           const int32_t *starts, const int32_t *keys, int32_t head)
 {
     const mg_attn_dropout *d = &s->call.dropout;

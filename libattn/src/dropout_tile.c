@@ -25,7 +25,7 @@ INLINE void philox(wide x[4], const uint32_t seed[2])
     }
 }
 
-/* Of the pairs of queries and keys (one of them the same in all lanes): keep + head * apart. */
+/* Of pairs of queries and keys, to keep + head * apart. */
 INLINE void masks(float *keep, int64_t apart, wide queries, wide keys, const dropout_words *w)
 {
     const wide step = (wide){0} + w->step, last = (wide){0} + w->layer_and_heads;

@@ -201,10 +201,10 @@ static float bias_of(const call_state *s, int64_t query, int64_t pair, int32_t h
 
 static void make_keep(batch *b, const near_context *c)
 {
-    float words[HEAD_GROUP][NEAR_BATCH];
+    float words[MASK_HEADS][NEAR_BATCH];
     for (int32_t h = 0, heads; h < c->heads; h += heads) {
         const int slot = dropout_slot(c->s, c->head + h);
-        heads = (int32_t)smaller_of(c->heads - h, HEAD_GROUP - slot);
+        heads = (int32_t)smaller_of(c->heads - h, MASK_HEADS - slot);
         mg_attn_dropout_list(words, c->s, b->query, b->queries, b->starts, b->keys, c->head + h);
         for (int32_t i = 0; i < b->count; i++)
             for (int32_t x = 0; x < heads; x++)

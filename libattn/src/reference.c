@@ -262,7 +262,7 @@ static double keep(const walk *run, int32_t head, int64_t query, int64_t key)
         dropout->layer << 16 | of / 8,
     };
     mg_attn_philox_rounds(words, counter, seed, MG_ATTN_MASK_ROUNDS);
-    const double limit = fmin(ceil(dropout->probability * 0x1p16), 0x1p16 - 1);
+    const uint32_t limit = mg_attn_mask_limit(dropout->probability);
     return (words[of % 8 / 2] >> of % 2 * 16 & 0xFFFF) < limit ? 0 : 0x1p16 / (0x1p16 - limit);
 }
 

@@ -31,6 +31,17 @@ static void known_answers(void **state)
     }
 }
 
+/* Some probability is never none, and some pairs always stay. */
+static void limits_round_up(void **state)
+{
+    (void)state;
+    assert_int_equal(mg_attn_mask_limit(0.5), 0x8000);
+    assert_int_equal(mg_attn_mask_limit(1e-9), 1);
+    assert_int_equal(mg_attn_mask_limit(0.3), 19661); /* 19660.8 */
+    assert_int_equal(mg_attn_mask_limit(0.9999999), 0xFFFF);
+    assert_true(mg_attn_mask_scale(0x8000) == 2 && mg_attn_mask_scale(0xFFFF) == 65536);
+}
+
 /* With keys as values (a unit matrix), out[i][j] is dropout(P)[i][j]; with q = 0, P is 1 / keys. */
 static problem *mask_shower(problem wanted)
 {
@@ -59,8 +70,9 @@ static void compare_mask(const problem *p, const char *backend)
                                            p->dropout.step, p->dropout.layer << 16 | h / 8},
                               (uint32_t[]){(uint32_t)p->dropout.seed, (uint32_t)(p->dropout.seed >> 32)}, 7);
         uint32_t bits = h % 2 ? words[h / 2 % 4] >> 16 : words[h / 2 % 4] & 0xffff;
-        int drop = bits < (double)p->dropout.probability * 65536;
-        double expected = drop ? 0 : 1 / (p->keys * (1 - ceil((double)p->dropout.probability * 65536) / 65536));
+        double limit = ceil((double)p->dropout.probability * 65536);
+        int drop = bits < limit;
+        double expected = drop ? 0 : 1 / (p->keys * (1 - limit / 65536));
         dropped += drop;
         if (!(fabs(r.of[OUT][x] - expected) <= 1e-6 * expected))
             fail_msg("%s: query %u, key %u, head %u: %g, expected %g", backend, i, j, h, (double)r.of[OUT][x],
@@ -102,7 +114,7 @@ static void mask_of_every_kind(void **state)
                               .keys = 170,
                               .kind = kind,
                               .dim = 8,
-                              .heads = 5,
+                              .heads = 9,
                               .with =
                                   TABLE | DROPOUT | DLSE | (part ? SEGMENTS : 0) | (kind == MG_ATTN_NEAR ? VALUES : 0)};
             if (part)
@@ -149,7 +161,7 @@ static void mask_does_not_depend_on_order(void **state)
 static void heads_apart_equal_together(void **state)
 {
     (void)state;
-    enum { N = 80, H = 7, FROM = 3, SOME = 3, D = 8 };
+    enum { N = 80, H = 11, FROM = 6, SOME = 4, D = 8 }; /* words are shared up to head 7 */
     problem *all = problem_make((problem){.queries = N, .heads = H, .dim = D, .with = DROPOUT});
     problem *some = problem_make((problem){.queries = N, .heads = SOME, .dim = D, .with = DROPOUT});
     for (int i = 0; i < N; i++)
@@ -180,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_answers),
+        cmocka_unit_test(limits_round_up),
         cmocka_unit_test(mask_is_philox_of_ids),
         cmocka_unit_test(mask_of_every_kind),
         cmocka_unit_test(mask_does_not_depend_on_order),

@@ -238,6 +238,17 @@ static void power_law_is_balanced_both_ways(void **state)
     mg_graph_destroy(graph);
 }
 
+/* Bisection's two levels add up. */
+static void balance_is_what_the_header_says(void **state)
+{
+    (void)state;
+    mg_graph *graph;
+    must(mg_graph_generate_rmat(&graph, 20000, 80000, 3));
+    mg_graph_partition_report report = cut_up(graph, 4, NULL);
+    assert_true(fmax(report.node_balance, report.weight_balance) < 1 + 2 * MG_GRAPH_IMBALANCE);
+    mg_graph_destroy(graph);
+}
+
 static void a_grid_is_cut_well(void **state)
 {
     (void)state;
@@ -297,6 +308,7 @@ int main(void)
         cmocka_unit_test(seeds_and_rand),
         cmocka_unit_test(signal_handlers_are_kept),
         cmocka_unit_test(power_law_is_balanced_both_ways),
+        cmocka_unit_test(balance_is_what_the_header_says),
         cmocka_unit_test(a_grid_is_cut_well),
         cmocka_unit_test(every_kind_of_graph),
         cmocka_unit_test(survives_any_allocation_failing),

@@ -68,7 +68,7 @@ static int call(metis_graph *copy, int64_t nodes, int32_t parts, double imbalanc
     METIS_SetDefaultOptions(options);
     options[METIS_OPTION_SEED] = (idx_t)(random_bits(&random) >> 34);
     options[METIS_OPTION_NUMBERING] = 0;
-    /* A cut in six is half as large again. Parts are paid for each step, an order is not. */
+    /* One seed in six cuts half as much again (debian, two parts). Parts are paid for each step, an order is not. */
     options[METIS_OPTION_NCUTS] = copy->weights ? 4 : 1;
     pthread_mutex_lock(&one_at_a_time);
     char *callers_state = initstate(1, random_state, sizeof random_state);
