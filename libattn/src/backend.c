@@ -36,6 +36,12 @@ static int has_v3(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
+static int has_v4(void);
+#ifdef MG_HAVE_AVX512_BF16
+void mg_attn_forward_tile_bf16(const forward_tile *);
+void mg_attn_backward_tile_bf16(const backward_tile *);
+static int has_avx512_bf16(void) { return has_v4() && __builtin_cpu_supports("avx512bf16"); }
+#endif
 static int has_v4(void)
 {
     return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -67,6 +73,15 @@ static const attn_backend backends[] = {
 #ifdef MG_HAVE_X86_VARIANTS
     {.name = "v3", .supported = has_v3, .lookup = 16, KERNELS(v3)},
     {.name = "v4", .supported = has_v4, .lookup = 32, KERNELS(v4), .turn_codes = mg_attn_turn_codes_v4},
+#ifdef MG_HAVE_AVX512_BF16
+    {.name = "avx512_bf16",
+     .supported = has_avx512_bf16,
+     .lookup = 32,
+     KERNELS(v4),
+     .turn_codes = mg_attn_turn_codes_v4,
+     .paired_forward = mg_attn_forward_tile_bf16,
+     .paired_backward = mg_attn_backward_tile_bf16},
+#endif
 #ifdef MG_HAVE_AMX
     {.name = "amx",
      .supported = has_amx,

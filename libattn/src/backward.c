@@ -63,12 +63,12 @@ static const uint8_t *codes_ahead(const chunk_task *c, const tile_place *place)
 
 /* `next` and its head: what is done after this, to be fetched meanwhile; its tile is NULL where nothing is known.
    Returns 0 where all pairs are hidden. */
-static int do_fp32_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next,
-                        int32_t next_head)
+static int do_lanes_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next,
+                         int32_t next_head)
 {
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
-    const int32_t dim1 = s->dim1, value_dim = call->value_dim;
+    const int32_t dim1 = s->dim1, value_dim = call->value_dim, k_rows = s->paired ? TILE / 2 : TILE;
     const int64_t key_unit = head * s->keys.tiles + place->tile->column,
                   query_unit = head * s->queries.tiles + place->row;
     const int64_t queries = smaller_of(TILE, s->plan->queries - place->row * TILE);
@@ -78,19 +78,23 @@ static int do_fp32_tile(const chunk_task *c, const tile_place *place, int32_t he
                        .bias_element = s->has_bias_element,
                        .query_blocks = (int32_t)((queries + BLOCK - 1) / BLOCK),
                        .row = s->row,
-                       .q = part_of(s->queries.tiled[0], query_unit, dim1),
-                       .dout = part_of(s->queries.tiled[1], query_unit, value_dim),
+                       .q = s->queries.tiled[0] + query_unit * s->queries.tile_floats[0],
+                       .dout = s->queries.tiled[1] + query_unit * s->queries.tile_floats[1],
+                       .scale = call->scale,
                        .lse = s->lse + query_unit * TILE,
                        .delta = s->delta + query_unit * TILE,
-                       .k = part_of(s->keys.tiled[0], key_unit, dim1),
-                       .v = part_of(s->keys.tiled[1], key_unit, value_dim),
-                       .k_rows = part_of(s->keys.rows, key_unit, s->row),
+                       .k = s->keys.tiled[0] + key_unit * s->keys.tile_floats[0],
+                       .v = s->keys.tiled[1] + key_unit * s->keys.tile_floats[1],
+                       .k_rows = s->keys.rows ? s->keys.rows + key_unit * s->row * k_rows : NULL,
                        .keep = c->w.keep ? c->w.keep + dropout_slot(s, head) * PAIRS : NULL,
                        .dq = part_of(s->dq, query_unit, s->dq_row),
                        .dk = part_of(s->dk, key_unit, dim1),
                        .dv = part_of(s->dv, key_unit, value_dim),
                        .ds = c->w.ds};
-    t.need_ds = t.dq || t.dk || call->dtable || call->dvalues;
+    t.sum_q = s->paired ? s->turned[0] + query_unit * dim1 * (TILE / 2) : t.q;
+    t.sum_dout = s->paired ? s->turned[1] + query_unit * value_dim * (TILE / 2) : t.dout;
+    t.store_ds = call->dtable || call->dvalues;
+    t.need_ds = t.dq || t.dk || t.store_ds;
     if (head == c->head_begin) {
         t.codes_ahead = codes_ahead(c, place);
         t.codes_stride = s->plan->map.dense_stride;
@@ -98,13 +102,13 @@ static int do_fp32_tile(const chunk_task *c, const tile_place *place, int32_t he
     if (next->tile) {
         const int64_t keys = next_head * s->keys.tiles + next->tile->column,
                       queries_ahead = next_head * s->queries.tiles + next->row;
-        const float *const ahead[AHEAD] = {part_of(s->keys.tiled[0], keys, dim1),
-                                           part_of(s->keys.tiled[1], keys, value_dim),
+        const float *const ahead[AHEAD] = {s->keys.tiled[0] + keys * s->keys.tile_floats[0],
+                                           s->keys.tiled[1] + keys * s->keys.tile_floats[1],
                                            part_of(s->dk, keys, dim1),
                                            part_of(s->dv, keys, value_dim),
-                                           part_of(s->keys.rows, keys, s->row),
-                                           part_of(s->queries.tiled[0], queries_ahead, dim1),
-                                           part_of(s->queries.tiled[1], queries_ahead, value_dim),
+                                           s->keys.rows ? s->keys.rows + keys * s->row * k_rows : NULL,
+                                           s->queries.tiled[0] + queries_ahead * s->queries.tile_floats[0],
+                                           s->queries.tiled[1] + queries_ahead * s->queries.tile_floats[1],
                                            part_of(s->dq, queries_ahead, s->row)};
         memcpy(t.ahead, ahead, sizeof ahead);
     }
@@ -113,7 +117,7 @@ static int do_fp32_tile(const chunk_task *c, const tile_place *place, int32_t he
     if (careful)
         mg_attn_careful_backward(&t, c->w.bias, c->w.careful, s->backend->backward);
     else
-        s->backend->backward(&t);
+        (s->paired ? s->backend->paired_backward : s->backend->backward)(&t);
     return 1;
 }
 
@@ -122,7 +126,7 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, 
 {
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
-    if (s->bf16 ? mg_attn_bf16_backward_tile(s, &c->w, place, head) : do_fp32_tile(c, place, head, next, next_head)) {
+    if (s->bf16 ? mg_attn_bf16_backward_tile(s, &c->w, place, head) : do_lanes_tile(c, place, head, next, next_head)) {
         if (call->dtable)
             s->backend->table(
                 &(table_tile){.ds = c->w.ds,
@@ -356,7 +360,7 @@ static void begin(call_state *s)
         zero_value_gradients(s);
     if (!s->has_tiles)
         return;
-    if (!s->bf16)
+    if (!s->bf16 && !s->paired)
         mg_attn_pack_queries(s);
     mg_attn_parallel(s->threads, 1, call->heads * larger_of(s->keys.tiles, s->queries.tiles), zero_gradients, s);
 }
@@ -373,7 +377,7 @@ void mg_attn_tile_gradient(float *row, const call_state *s, gradient which, int6
     const int of_k = which == GRADIENT_K;
     const int32_t dim = of_k ? s->call.dim : s->call.value_dim, rows = of_k ? s->dk_rows : s->dv_rows;
     const float *lanes = part_of(of_k ? s->dk : s->dv, head * s->keys.tiles + token / TILE, rows);
-    const float scale = of_k && s->bf16 ? s->call.scale : 1; /* in fp32 the queries have it */
+    const float scale = of_k && (s->bf16 || s->paired) ? s->call.scale : 1; /* in fp32 the queries have it */
     if (s->bf16)
         lanes += lane % 4 * rows * 16 + lane / 4;
     else

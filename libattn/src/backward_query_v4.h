@@ -1,13 +1,15 @@
 /* dq of a tile by AVX-512, part of backward_tile.c: keys one by one, dS broadcast. A sum of 8 queries x 16 elements
  * needs 16 registers to hide the additions' latency: those of 32 elements, or of 16 for two halves of the keys. */
 
-enum { HALVES = TILE / HALF };
+enum { HALVES = TILE / HALF, KEYS = HALF / PER_WORD }; /* words of keys of a half */
 
 /* Vectors of 16 elements: elements[v] of them from `from` on; unless `both`, one vector and two halves of the keys. */
-INLINE void query_gradient(const backward_tile *t, int query, int32_t from, const __mmask16 elements, const int both)
+INLINE void query_gradient(const backward_tile *t, const float *ds, int query, int32_t from, const __mmask16 elements,
+                           const int both)
 {
     float *dq = t->dq + (int64_t)query * t->row + from;
-    const float *k = t->k_rows + from, *ds = t->ds + query * HALF;
+    const float *k = t->k_rows + from;
+    ds += query * KEYS;
     const int32_t row = t->row;
     __m512 sum[BLOCK][2];
     UNROLL
@@ -16,18 +18,18 @@ INLINE void query_gradient(const backward_tile *t, int query, int32_t from, cons
         sum[r][1] = both ? _mm512_loadu_ps(dq + r * row + 16) : _mm512_setzero_ps();
     }
     for (int half = 0; half < (both ? HALVES : 1); half++) {
-        const float *s = ds + half * TILE * HALF;
-        for (int key = 0; key < HALF; key++) {
-            const float *x = k + (int64_t)(half * HALF + key) * row;
+        const float *s = ds + half * TILE * KEYS;
+        for (int key = 0; key < KEYS; key++) {
+            const float *x = k + (int64_t)(half * KEYS + key) * row;
             const __m512 x0 = _mm512_maskz_loadu_ps(elements, x);
-            const __m512 x1 = both ? _mm512_loadu_ps(x + 16) : _mm512_maskz_loadu_ps(elements, x + HALF * row);
+            const __m512 x1 = both ? _mm512_loadu_ps(x + 16) : _mm512_maskz_loadu_ps(elements, x + KEYS * row);
             if (both)
-                multiply_add(sum, (const __m512[]){x0, x1}, s + key, HALF, BLOCK);
+                multiply_add(sum, (const __m512[]){x0, x1}, s + key, KEYS, BLOCK);
             UNROLL
             for (int r = 0; r < BLOCK && !both; r++) {
-                const float *one = s + r * HALF + key;
+                const float *one = s + r * KEYS + key;
                 sum[r][0] = multiply_add_one(sum[r][0], x0, one);
-                sum[r][1] = multiply_add_one(sum[r][1], x1, one + TILE * HALF);
+                sum[r][1] = multiply_add_one(sum[r][1], x1, one + TILE * KEYS);
             }
         }
     }
@@ -94,9 +96,9 @@ static void query_gradients_of_8(const backward_tile *t)
     }
 }
 
-static void query_gradients(const backward_tile *t)
+static void query_gradients(const backward_tile *t, const float *ds)
 {
-    if (t->row == 8) {
+    if (PER_WORD == 1 && t->row == 8) {
         query_gradients_of_8(t);
         return;
     }
@@ -104,9 +106,9 @@ static void query_gradients(const backward_tile *t)
         const int32_t left = t->row - from;
         for (int query = 0; query < t->query_blocks * BLOCK; query += BLOCK) {
             if (left >= 32)
-                query_gradient(t, query, from, 0xFFFF, 1);
+                query_gradient(t, ds, query, from, 0xFFFF, 1);
             else
-                query_gradient(t, query, from, left == 8 ? 0xFF : 0xFFFF, 0);
+                query_gradient(t, ds, query, from, left == 8 ? 0xFF : 0xFFFF, 0);
         }
         from += left >= 32 ? 32 : 16;
     }

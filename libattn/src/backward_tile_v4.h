@@ -23,10 +23,16 @@ typedef struct strip {
     int products; /* how many were made: each fetches its part of what the next tile needs */
     const float *k, *v;
     float *dk, *dv, *ds;
+    struct paired *words; /* of two, where those are what is multiplied */
 } strip;
 
 typedef __m512 block[ROWS][VECS];
 typedef float parking[TILE][STRIP];
+
+/* P and dS of a strip, rounded: two queries to a word as dv and dk add them up; dS of a tile, two keys to a word. */
+typedef struct paired {
+    float p[TILE / 2][STRIP], ds[TILE / 2][STRIP], ds_rows[2][TILE][HALF / 2];
+} paired;
 
 INLINE __m512 bias_of(const strip *p, int query, int v, const int kind)
 {
@@ -64,19 +70,61 @@ INLINE void product(block s, const float *lanes, const float *broadcast, int32_t
     }
 }
 
+/* Rows of a block, two to a word. */
+INLINE void store_words(float rows[TILE / 2][STRIP], block s, int query)
+{
+#if defined(__AVX512BF16__)
+    UNROLL
+    for (int r = 0; r < ROWS; r += 2) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            _mm512_store_ps(rows[(query + r) / 2] + v * LANES, words(s[r][v], s[r + 1][v]));
+    }
+#else
+    (void)rows, (void)s, (void)query;
+#endif
+}
+
+/* dS of a block as rows in memory, for dq, and as words for dk. */
+INLINE void store_ds(const strip *p, block s, int query)
+{
+#if defined(__AVX512BF16__)
+    store_words(p->words->ds, s, query);
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        float *row = p->words->ds_rows[p->lane / HALF][query + r];
+        _mm512_store_si512((void *)row, (__m512i)_mm512_cvtne2ps_pbh(s[r][1], s[r][0]));
+    }
+    if (!p->t->store_ds)
+        return;
+#endif
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            _mm512_storeu_ps(p->ds + (query + r) * HALF + v * LANES, s[r][v]);
+    }
+}
+
 /* P of 8 queries. */
 INLINE void probabilities(parking parked, strip *p, int query, const int kind, const int dropout, const int dim)
 {
     const backward_tile *t = p->t;
-    const int32_t dims = dim ? dim : t->dim;
+    const int32_t dims = words_of(dim ? dim : t->dim);
     block s;
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
-            s[r][v] = bias_of(p, query + r, v, kind);
+            s[r][v] = PER_WORD == 1 ? bias_of(p, query + r, v, kind) : _mm512_setzero_ps();
     }
     product(s, p->k, t->q + (int64_t)query * dims, dims, fetch_from(p, dims));
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        UNROLL
+        for (int v = 0; v < VECS && PER_WORD > 1; v++)
+            s[r][v] = _mm512_fmadd_ps(s[r][v], _mm512_set1_ps(t->scale), bias_of(p, query + r, v, kind));
+    }
     if (__builtin_expect(p->exact, 0)) {
         UNROLL
         for (int r = 0; r < ROWS; r++) {
@@ -99,14 +147,16 @@ INLINE void probabilities(parking parked, strip *p, int query, const int kind, c
             _mm512_store_ps(parked[query + at] + v * LANES, s[at][v]);
         }
     }
+    if (!dropout || !t->need_ds)
+        store_words(p->words->p, s, query);
 }
 
 /* dS of 8 queries from P, which dropout then changes to what goes into out. */
 INLINE void score_gradients(parking parked, strip *p, int query, const int dropout, const int dim)
 {
     const backward_tile *t = p->t;
-    const int32_t dims = dim ? dim : t->value_dim;
-    block s;
+    const int32_t dims = words_of(dim ? dim : t->value_dim);
+    block s, kept;
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         const __m512 minus = dropout ? _mm512_setzero_ps() : _mm512_set1_ps(-t->delta[query + r]);
@@ -124,17 +174,20 @@ INLINE void score_gradients(parking parked, strip *p, int query, const int dropo
                 const __m512 keep = _mm512_loadu_ps(t->keep + (query + r) * TILE + p->lane + v * LANES);
                 s[r][v] = _mm512_fmsub_ps(s[r][v], keep, _mm512_set1_ps(t->delta[query + r]));
                 s[r][v] = _mm512_mul_ps(s[r][v], _mm512_load_ps(at));
-                _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), keep));
+                kept[r][v] = _mm512_mul_ps(_mm512_load_ps(at), keep);
+                _mm512_store_ps(at, kept[r][v]);
             } else
                 s[r][v] = _mm512_mul_ps(s[r][v], _mm512_load_ps(at));
-            _mm512_storeu_ps(p->ds + (query + r) * HALF + v * LANES, s[r][v]);
         }
     }
+    store_ds(p, s, query);
+    if (dropout)
+        store_words(p->words->p, kept, query);
 }
 
-enum { AT_ONCE = 8 };
+enum { AT_ONCE = 8, WORDS = BLOCK / PER_WORD };
 
-/* lanes[d][v] += sum over queries of broadcast[d][query] * rows[query][v], for `dims` d */
+/* lanes[d][v] += sum over queries of broadcast[d][query] * rows[query][v], for `dims` d; or over words of two */
 INLINE void accumulate_some(float *lanes, const float *rows, const float *broadcast, int queries, int32_t dim,
                             const int dims)
 {
@@ -145,12 +198,12 @@ INLINE void accumulate_some(float *lanes, const float *rows, const float *broadc
         for (int v = 0; v < VECS; v++)
             sum[d][v] = _mm512_loadu_ps(lanes + d * HALF + v * LANES);
     }
-    for (int query = 0; query < queries; query += BLOCK, broadcast += (int64_t)dim * BLOCK) {
+    for (int query = 0; query < queries / PER_WORD; query += WORDS, broadcast += (int64_t)dim * WORDS) {
         UNROLL
-        for (int r = 0; r < BLOCK; r++) {
+        for (int r = 0; r < WORDS; r++) {
             const float *row = rows + (query + r) * STRIP;
             const __m512 x[VECS] = {_mm512_loadu_ps(row), _mm512_loadu_ps(row + LANES)};
-            multiply_add(sum, x, broadcast + r, BLOCK, dims);
+            multiply_add(sum, x, broadcast + r, WORDS, dims);
         }
     }
     UNROLL
@@ -165,9 +218,9 @@ INLINE void accumulate(float *lanes, const float *rows, const float *broadcast, 
 {
     int32_t d = 0;
     for (; d + AT_ONCE <= dim; d += AT_ONCE)
-        accumulate_some(lanes + d * HALF, rows, broadcast + d * BLOCK, queries, dim, AT_ONCE);
+        accumulate_some(lanes + d * HALF, rows, broadcast + d * WORDS, queries, dim, AT_ONCE);
     for (; d < dim; d++)
-        accumulate_some(lanes + d * HALF, rows, broadcast + d * BLOCK, queries, dim, 1);
+        accumulate_some(lanes + d * HALF, rows, broadcast + d * WORDS, queries, dim, 1);
 }
 
 INLINE void set_keys(strip *p, int lane)
@@ -175,8 +228,8 @@ INLINE void set_keys(strip *p, int lane)
     const backward_tile *t = p->t;
     const int64_t of_k = half_lane(lane, t->dim), of_v = half_lane(lane, t->value_dim);
     p->lane = lane;
-    p->k = t->k + of_k;
-    p->v = t->v + of_v;
+    p->k = t->k + half_lane(lane, words_of(t->dim));
+    p->v = t->v + half_lane(lane, words_of(t->value_dim));
     p->dk = t->dk ? t->dk + of_k : NULL;
     p->dv = t->dv ? t->dv + of_v : NULL;
     p->ds = t->ds + half_lane(lane, TILE);
@@ -202,8 +255,9 @@ static int scale_lse(float scaled[TILE], const float *lse)
 INLINE void tile(const backward_tile *t, const int kind, const int dropout, const int dim)
 {
     parking parked __attribute__((aligned(64)));
+    paired twos __attribute__((aligned(64)));
     float lse[TILE] __attribute__((aligned(64)));
-    strip p = {.t = t, .lse = lse, .exact = scale_lse(lse, t->lse)};
+    strip p = {.t = t, .lse = lse, .exact = scale_lse(lse, t->lse), .words = &twos};
     const int queries = t->query_blocks * BLOCK;
     const int32_t dims = dim ? dim : t->dim, value_dims = dim ? dim : t->value_dim;
     if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32) {
@@ -217,12 +271,12 @@ INLINE void tile(const backward_tile *t, const int kind, const int dropout, cons
         for (int query = 0; query < queries && t->need_ds; query += ROWS)
             score_gradients(parked, &p, query, dropout, dim);
         if (t->dv)
-            accumulate(p.dv, *parked, t->dout, queries, value_dims);
+            accumulate(p.dv, PER_WORD == 1 ? *parked : *twos.p, t->sum_dout, queries, value_dims);
         if (t->dk)
-            accumulate(p.dk, p.ds, t->q, queries, dims);
+            accumulate(p.dk, PER_WORD == 1 ? p.ds : *twos.ds, t->sum_q, queries, dims);
     }
     if (t->dq)
-        query_gradients(t);
+        query_gradients(t, PER_WORD == 1 ? t->ds : **twos.ds_rows);
 }
 
 #define NOINLINE __attribute__((noinline)) static
@@ -231,8 +285,8 @@ INLINE void tile(const backward_tile *t, const int kind, const int dropout, cons
 /* Where the number of dims is known, the loops over it are unrolled: this pays where they are short. */
 #define DEFINE_DIMS(name, kind)                                                                                        \
     DEFINE(name, kind, 0)                                                                                              \
-    NOINLINE void name##_8(const backward_tile *t) { tile(t, kind, 0, 8); }                                            \
-    NOINLINE void name##_16(const backward_tile *t) { tile(t, kind, 0, 16); }
+    NOINLINE void name##_8(const backward_tile *t) { tile(t, kind, 0, 8 * PER_WORD); }                                     \
+    NOINLINE void name##_16(const backward_tile *t) { tile(t, kind, 0, 16 * PER_WORD); }
 DEFINE_DIMS(constant_tile, BIAS_CONSTANT)
 DEFINE_DIMS(lookup16_tile, BIAS_LOOKUP16)
 DEFINE(lookup32_tile, BIAS_LOOKUP32, 0)
@@ -242,7 +296,7 @@ DEFINE(dropout_lookup16_tile, BIAS_LOOKUP16, 1)
 DEFINE(dropout_lookup32_tile, BIAS_LOOKUP32, 1)
 DEFINE(dropout_bias_tile, BIAS_TILE, 1)
 
-void mg_attn_backward_tile_v4(const backward_tile *t)
+void KERNEL(mg_attn_backward_tile)(const backward_tile *t)
 {
     static void (*const kernels[4][4])(const backward_tile *) = {
         [BIAS_CONSTANT] = {constant_tile, constant_tile_8, constant_tile_16, dropout_constant_tile},
@@ -250,7 +304,7 @@ void mg_attn_backward_tile_v4(const backward_tile *t)
         [BIAS_LOOKUP32] = {lookup32_tile, lookup32_tile, lookup32_tile, dropout_lookup32_tile},
         [BIAS_TILE] = {bias_tile, bias_tile, bias_tile, dropout_bias_tile}};
     const int square = t->dim == t->value_dim;
-    const int which = t->keep ? 3 : square && t->dim == 8 ? 1 : square && t->dim == 16 ? 2 : 0;
+    const int which = t->keep ? 3 : square && t->dim == 8 * PER_WORD ? 1 : square && t->dim == 16 * PER_WORD ? 2 : 0;
     kernels[t->bias.kind][which](t);
 }
 

@@ -47,10 +47,14 @@ static void carve_band(call_state *s, carver *c)
 static void carve_side(packed *p, call_state *s, carver *c, int64_t tiles, int rows)
 {
     const int64_t units = (int64_t)s->call.heads * tiles;
+    /* In pairs: v of forward in words of two keys, all else in words of two dims. */
+    const int32_t each = s->paired ? 2 : 1, of_dims = s->backward ? each : 1, of_keys = s->backward ? 1 : each;
     p->tiles = tiles;
-    p->tiled[0] = carve(c, 1, units, (int64_t)s->dim1 * TILE, sizeof(float));
-    p->tiled[1] = carve(c, 1, units, (int64_t)s->call.value_dim * TILE, sizeof(float));
-    p->rows = carve(c, rows, units, (int64_t)s->row * TILE, sizeof(float));
+    p->tile_floats[0] = (int64_t)round_up(s->dim1, each) / each * TILE;
+    p->tile_floats[1] = (int64_t)round_up(s->call.value_dim, of_dims) / of_dims * TILE / of_keys;
+    for (int part = 0; part < 2; part++)
+        p->tiled[part] = carve(c, 1, units, p->tile_floats[part], sizeof(float));
+    p->rows = carve(c, rows, units, (int64_t)s->row * TILE / each, sizeof(float));
     p->bad = carve(c, 1, units, 1, 1);
 }
 
@@ -78,6 +82,9 @@ static void carve_fp32(call_state *s, carver *c)
     if (!s->backward)
         return;
     carve_side(&s->queries, s, c, plan->tile_rows, 0);
+    for (int part = 0; part < 2; part++)
+        s->turned[part] = carve(c, s->paired, (int64_t)s->call.heads * plan->tile_rows,
+                                (int64_t)(part ? s->call.value_dim : s->call.dim) * (TILE / 2), sizeof(float));
     carve_gradients(s, c);
 }
 
@@ -122,6 +129,14 @@ static void carve_tokens(call_state *s, carver *c)
         end = c->used;
         c->used = begin;
     }
+    if (s->could_be_paired) {
+        const int paired = s->paired;
+        s->paired = !paired;
+        carve_fp32(s, c);
+        s->paired = paired;
+        end = c->used;
+        c->used = begin;
+    }
     if (s->has_tiles)
         s->bf16 ? carve_bf16(s, c) : carve_fp32(s, c);
     c->used = larger_of(end, c->used);
@@ -162,7 +177,7 @@ static scratch carve_scratch(const call_state *s, carver *c)
     w.room = carve(c, s->could_bf16, s->backward ? BF16_GRADIENT_ROOM : BF16_ROOM, 1, 1);
     w.out = carve(c, forward, call->heads, (int64_t)round_up(call->value_dim, s->could_bf16 ? 16 : 1) * TILE,
                   sizeof(float));
-    w.softmax = carve(c, forward, call->heads, (s->could_bf16 ? 17 : 3) * TILE, sizeof(float));
+    w.softmax = carve(c, forward, call->heads, (s->could_bf16 ? 17 : SOFTMAX) * TILE, sizeof(float));
     w.codes = carve(c, s->has_tiles, forward ? SPAN + 1 : CELL * CELL, PAIRS, 1);
     w.bias = carve(c, s->has_tiles, PAIRS, 1, sizeof(float));
     w.keep = carve(c, s->has_tiles && drops, MASK_HEADS, PAIRS, sizeof(float));
@@ -217,6 +232,7 @@ int mg_attn_call_prepare(call_state *s, const mg_attn_plan *plan, const mg_attn_
     s->entries = plan->entries;
     s->table_row = round_up(plan->entries, 32);
     s->bf16 = s->could_bf16 = mg_attn_bf16_wanted(s);
+    s->paired = s->could_be_paired = mg_attn_paired_wanted(s);
     return lay_out(s, NULL);
 }
 
@@ -246,12 +262,12 @@ int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_ca
                     call->workspace ? "not aligned" : "NULL");
     lay_out(s, call->workspace);
     make_tables(s);
-    if (s->bf16 && !mg_attn_bf16_pack(s)) {
-        s->bf16 = 0;
+    if ((s->bf16 && !mg_attn_bf16_pack(s)) || (s->paired && !mg_attn_paired_pack(s))) {
+        s->bf16 = s->paired = 0;
         lay_out(s, call->workspace);
         make_tables(s);
     }
-    if (s->has_tiles && !s->bf16)
+    if (s->has_tiles && !s->bf16 && !s->paired)
         mg_attn_pack_keys(s);
     if (s->has_pairs)
         mg_attn_near_begin(s);

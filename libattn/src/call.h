@@ -21,6 +21,7 @@ enum {
     HEAD_GROUP = 4, /* heads of a task of backward, which share decoded codes */
     MASK_HEADS = 8, /* heads that share dropout's words */
     SPAN = 8,       /* tiles whose codes forward keeps at once */
+    SOFTMAX = 4,    /* rows of it: maximum, limit, sum, weight */
     CELL = 4        /* backward keeps those of CELL x CELL */
 };
 
@@ -40,6 +41,7 @@ typedef struct packed {
     float *rows;   /* [heads][tiles * 64][row] of k, for dq; else NULL */
     uint8_t *bad;  /* [heads][tiles] an element is not finite */
     int64_t tiles;
+    int64_t tile_floats[2]; /* of a tile of `tiled` */
 } packed;
 
 /* Tokens as listed pairs want them: heads side by side. */
@@ -54,7 +56,7 @@ enum { NEAR_Q, NEAR_K, NEAR_V, NEAR_DOUT, NEAR_OUT, NEAR_TENSORS };
 enum { HALF_K, HALF_V, HALF_PAIRED_K, HALF_Q, HALF_DOUT, HALF_TURNED_Q, HALF_TURNED_DOUT, HALF_TENSORS };
 
 typedef struct scratch {
-    float *q, *out, *softmax; /* forward: [heads][dim1][64], [heads][value_dim][64], [heads][3][64] */
+    float *q, *out, *softmax; /* forward: [heads][dim1][64], [heads][value_dim][64], [heads][SOFTMAX][64] */
     uint16_t *half_q;         /* forward in bf16: [heads][64][steps x 32]; out [heads][64][value tiles x 16], softmax
                                  [heads][64 + 64 x 16] */
     void *room;               /* bf16: BF16_ROOM, backward BF16_GRADIENT_ROOM */
@@ -74,6 +76,8 @@ typedef struct call_state {
     float *tables;
     band band;
     packed keys, queries;
+    int paired, could_be_paired; /* tokens are words of two elements (paired.c); the workspace has room for that */
+    float *turned[2];            /* backward: [heads][tile_rows][8 blocks][dim][4] of q, [value_dim] of dout */
     int bf16, could_bf16;             /* done in bf16, with tokens in `half`; the workspace has room for that */
     uint16_t *half[HALF_TENSORS];     /* [heads][tiles] as in amx.h */
     float *lse, *delta;               /* backward: [heads][tile_rows * 64], as in backward_tile */
@@ -113,6 +117,12 @@ int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type
 void mg_attn_load_row(float *out, const mg_attn_tensor *from, mg_attn_type type, int64_t token, int32_t head,
                       int32_t dim);
 void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int64_t token, int32_t head, int32_t dim);
+
+/* --- paired.c --- */
+int mg_attn_paired_wanted(const call_state *s);
+int mg_attn_paired_pack(call_state *s); /* 0: the call needs fp32 after all, for the sake of tokens */
+/* As mg_attn_pack_lanes. */
+void mg_attn_paired_lanes(float *out, const mg_attn_tensor *from, int64_t token, int count, int32_t head, int32_t dim);
 
 /* --- forward_bf16.c --- */
 int mg_attn_bf16_wanted(const call_state *s);

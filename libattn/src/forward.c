@@ -31,10 +31,10 @@ static float *out_lanes(const row_task *r, int32_t head)
 {
     return r->w.out + (int64_t)(head - r->head_begin) * r->s->call.value_dim * TILE;
 }
-/* [3][64]: maximum, limit, sum */
+/* [SOFTMAX][64] */
 static float *softmax_lanes(const row_task *r, int32_t head)
 {
-    return r->w.softmax + (int64_t)(head - r->head_begin) * 3 * TILE;
+    return r->w.softmax + (int64_t)(head - r->head_begin) * SOFTMAX * TILE;
 }
 
 /* The softmax of the listed pairs: out, already divided, with a sum of 1 at the lse. */
@@ -59,13 +59,17 @@ static void begin_row(const row_task *r)
     const call_state *s = r->s;
     for (int32_t head = r->head_begin; head < r->head_end; head++) {
         float *q = query_lanes(r, head), *softmax = softmax_lanes(r, head);
-        mg_attn_pack_lanes(q, &s->call.q, s->call.type, r->row * TILE, r->queries, head, s->call.dim, s->call.scale);
+        if (s->paired)
+            mg_attn_paired_lanes(q, &s->call.q, r->row * TILE, r->queries, head, s->call.dim);
+        else
+            mg_attn_pack_lanes(q, &s->call.q, s->call.type, r->row * TILE, r->queries, head, s->call.dim,
+                               s->call.scale);
         for (int i = 0; i < TILE; i++) {
             if (s->has_bias_element)
                 q[s->call.dim * TILE + i] = 1;
             softmax[i] = 0;
             softmax[TILE + i] = i < r->queries ? -INFINITY : INFINITY; /* nobody waits for lanes that are not used */
-            softmax[2 * TILE + i] = 0;
+            softmax[2 * TILE + i] = softmax[3 * TILE + i] = 0;
         }
         memset(out_lanes(r, head), 0, (size_t)s->call.value_dim * TILE * sizeof(float));
         if (s->has_pairs)
@@ -104,32 +108,35 @@ static void transpose_codes(uint8_t out[PAIRS], const uint8_t *in, int64_t strid
 static void add_tile(const row_task *r, const tile_place *place, int32_t head, int64_t next)
 {
     const call_state *s = r->s;
-    const int32_t dim1 = s->dim1, value_dim = s->call.value_dim;
+    const packed *from = &s->keys;
     const int64_t unit = head * s->keys.tiles + place->tile->column;
     const int64_t keys = smaller_of(TILE, s->plan->keys - (int64_t)place->tile->column * TILE);
     float *softmax = softmax_lanes(r, head);
     const int careful = s->keys.bad[unit] && mg_attn_tile_hides(s, place->tile);
-    forward_tile t = {.dim = dim1,
-                      .value_dim = value_dim,
+    void (*const kernel)(const forward_tile *) = s->paired ? s->backend->paired_forward : s->backend->forward;
+    forward_tile t = {.dim = s->dim1,
+                      .value_dim = s->call.value_dim,
                       .bias_element = s->has_bias_element,
                       .lanes = r->queries,
                       .key_blocks = (int32_t)((keys + BLOCK - 1) / BLOCK),
                       .q = query_lanes(r, head),
-                      .k = s->keys.tiled[0] + unit * dim1 * TILE,
-                      .v = s->keys.tiled[1] + unit * value_dim * TILE,
+                      .k = from->tiled[0] + unit * from->tile_floats[0],
+                      .v = from->tiled[1] + unit * from->tile_floats[1],
+                      .scale = s->call.scale,
                       .keep = r->w.keep ? r->w.keep + dropout_slot(s, head) * PAIRS : NULL,
-                      .next_k = s->keys.tiled[0] + next * dim1 * TILE,
-                      .next_v = s->keys.tiled[1] + next * value_dim * TILE,
+                      .next_k = from->tiled[0] + next * from->tile_floats[0],
+                      .next_v = from->tiled[1] + next * from->tile_floats[1],
                       .maximum = softmax,
                       .limit = softmax + TILE,
                       .sum = softmax + 2 * TILE,
+                      .weight = softmax + 3 * TILE,
                       .out = out_lanes(r, head)};
     if (!mg_attn_tile_bias(&t.bias, r->w.bias, s, place, head, careful))
         return;
     if (careful)
-        mg_attn_careful_forward(&t, r->w.bias, r->w.careful, s->backend->forward);
+        mg_attn_careful_forward(&t, r->w.bias, r->w.careful, kernel);
     else
-        s->backend->forward(&t);
+        kernel(&t);
 }
 
 static void load_codes(const row_task *r, const plan_tile *tile, uint8_t *out)
@@ -197,9 +204,10 @@ static void end_row(const row_task *r)
     float rows[4][MG_ATTN_MAX_DIM + 4];
     for (int32_t head = r->head_begin; head < r->head_end; head++) {
         const float *softmax = softmax_lanes(r, head), *sum = softmax + 2 * TILE, *out = out_lanes(r, head);
+        const float *divisor = s->paired ? softmax + 3 * TILE : sum;
         float *lse = s->call.lse ? s->call.lse + head * s->plan->queries + r->row * TILE : NULL;
         for (int i = 0; i < r->queries; i += 4) {
-            divide_four(rows, out + i, sum + i, s->call.value_dim);
+            divide_four(rows, out + i, divisor + i, s->call.value_dim);
             for (int j = i; j < i + 4 && j < r->queries; j++)
                 mg_attn_store_row(&s->call.out, rows[j - i], bf16, r->row * TILE + j, head, s->call.value_dim);
         }

@@ -48,13 +48,13 @@ INLINE __m512 bias_of(const strip *p, int64_t key, const int r, const int v, con
 INLINE void scores(block s, const strip *p, int64_t key, const int kind, const int dim)
 {
     const forward_tile *t = p->t;
-    const int32_t dims = dim ? dim : t->dim;
+    const int32_t dims = words_of(dim ? dim : t->dim);
     const float *q = t->q + p->lane, *k = t->k + key * dims;
     UNROLL
     for (int r = 0; r < ROWS; r++) {
         UNROLL
         for (int v = 0; v < VECS; v++)
-            s[r][v] = bias_of(p, key, r, v, kind);
+            s[r][v] = PER_WORD == 1 ? bias_of(p, key, r, v, kind) : _mm512_setzero_ps();
     }
     for (int32_t d = 0; d < dims; d++) {
         __m512 x[VECS];
@@ -65,6 +65,12 @@ INLINE void scores(block s, const strip *p, int64_t key, const int kind, const i
             _mm_prefetch(p->ahead + key * dims + d * BLOCK, _MM_HINT_T1);
         multiply_add(s, x, k + d * BLOCK, 1, ROWS);
     }
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        UNROLL
+        for (int v = 0; v < VECS && PER_WORD > 1; v++)
+            s[r][v] = _mm512_fmadd_ps(s[r][v], _mm512_set1_ps(t->scale), bias_of(p, key, r, v, kind));
+    }
 }
 
 INLINE __m512 scaled_maximum(const forward_tile *t, int lane)
@@ -72,20 +78,38 @@ INLINE __m512 scaled_maximum(const forward_tile *t, int lane)
     return _mm512_mul_ps(_mm512_loadu_ps(t->maximum + lane), _mm512_set1_ps(LOG2_E));
 }
 
-/* Probabilities of a strip, parked until out is at hand: it then stays in registers over all keys. */
+/* Probabilities of a strip, parked until out is at hand: it then stays in registers over all keys. As words of two
+   keys they are rounded, and `weights` is what these add up to. */
 typedef float parking[TILE][STRIP];
 
-INLINE void park(parking parked, block s, const strip *p, int64_t key, const int dropout)
+INLINE void park(parking parked, block s, __m512 weights[VECS], const strip *p, int64_t key, const int dropout)
 {
+#if defined(__AVX512BF16__)
+    const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
     UNROLL
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < ROWS; r += 2) {
         UNROLL
-        for (int v = 0; v < VECS; v++) {
-            if (dropout)
-                s[r][v] = _mm512_mul_ps(s[r][v], _mm512_loadu_ps(p->t->keep + (key + r) * TILE + p->lane + v * LANES));
-            _mm512_store_ps(parked[key + r] + v * LANES, s[r][v]);
-        }
+        for (int v = 0; v < VECS; v++)
+            weights[v] = _mm512_dpbf16_ps(weights[v], (__m512bh)words(s[r][v], s[r + 1][v]), ones);
     }
+#endif
+    UNROLL
+    for (int r = 0; r < ROWS && dropout; r++) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            s[r][v] = _mm512_mul_ps(s[r][v], _mm512_loadu_ps(p->t->keep + (key + r) * TILE + p->lane + v * LANES));
+    }
+    UNROLL
+    for (int r = 0; r < ROWS; r += PER_WORD) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+#if defined(__AVX512BF16__)
+            _mm512_store_ps(parked[(key + r) / PER_WORD] + v * LANES, words(s[r][v], s[r + 1][v]));
+#else
+            _mm512_store_ps(parked[key + r] + v * LANES, s[r][v]);
+#endif
+    }
+    (void)weights;
 }
 
 /* `dims` elements of v from d on, keys [begin, end) in their order. */
@@ -101,14 +125,14 @@ INLINE void add_dims(const parking parked, const strip *p, int64_t begin, int64_
             sum[i][v] = _mm512_loadu_ps(out + i * TILE + v * LANES);
     }
     for (int64_t key = begin; key < end; key += ROWS) {
-        const float *values = p->t->v + key * value_dim + (int64_t)d * BLOCK;
+        const float *values = p->t->v + key / PER_WORD * value_dim + (int64_t)d * (BLOCK / PER_WORD);
         UNROLL
-        for (int r = 0; r < ROWS; r++) {
+        for (int r = 0; r < ROWS / PER_WORD; r++) {
             __m512 x[VECS];
             UNROLL
             for (int v = 0; v < VECS; v++)
-                x[v] = _mm512_load_ps(parked[key + r] + v * LANES);
-            multiply_add(sum, x, values + r, BLOCK, dims);
+                x[v] = _mm512_load_ps(parked[key / PER_WORD + r] + v * LANES);
+            multiply_add(sum, x, values + r, BLOCK / PER_WORD, dims);
         }
     }
     UNROLL
@@ -144,6 +168,8 @@ INLINE __m512 sum_of(block s, int v)
 static void scale_lanes(const forward_tile *t, int lane, __mmask16 chosen, __m512 by)
 {
     _mm512_mask_storeu_ps(t->sum + lane, chosen, _mm512_mul_ps(_mm512_loadu_ps(t->sum + lane), by));
+    if (PER_WORD > 1)
+        _mm512_mask_storeu_ps(t->weight + lane, chosen, _mm512_mul_ps(_mm512_loadu_ps(t->weight + lane), by));
     for (int32_t d = 0; d < t->value_dim; d++) {
         float *out = t->out + d * TILE + lane;
         _mm512_mask_storeu_ps(out, chosen, _mm512_mul_ps(_mm512_loadu_ps(out), by));
@@ -196,14 +222,31 @@ static void rare_column(block s, const forward_tile *t, int lane, int v)
     _mm512_storeu_ps(t->sum + lane, sum);
 }
 
+INLINE void load_weights(__m512 weights[VECS], const strip *p)
+{
+    UNROLL
+    for (int v = 0; v < VECS && PER_WORD > 1; v++)
+        weights[v] = _mm512_loadu_ps(p->t->weight + p->lane + v * LANES);
+}
+
+INLINE void store_weights(const strip *p, const __m512 weights[VECS])
+{
+    UNROLL
+    for (int v = 0; v < VECS && PER_WORD > 1; v++)
+        _mm512_storeu_ps(p->t->weight + p->lane + v * LANES, weights[v]);
+}
+
 INLINE void rare_block(const strip *p, int64_t key, const int kind, const int dropout)
 {
     parking room __attribute__((aligned(64)));
     block s;
+    __m512 weights[VECS];
     scores(s, p, key, kind, 0);
     for (int v = 0; v < VECS; v++)
         rare_column(s, p->t, p->lane + v * LANES, v);
-    park(room, s, p, key, dropout);
+    load_weights(weights, p);
+    park(room, s, weights, p, key, dropout);
+    store_weights(p, weights);
     add_parked(room, p, key, key + ROWS, 0);
 }
 
@@ -222,8 +265,8 @@ INLINE int is_rare(const strip *p)
 /* --- what is not --- */
 
 /* 0: some sum is too large, and nothing was changed. */
-INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS], __m512 total[VECS], const int kind,
-                        const int dropout, const int dim, parking parked)
+INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS], __m512 total[VECS],
+                        __m512 weights[VECS], const int kind, const int dropout, const int dim, parking parked)
 {
     block s;
     __m512 sum[VECS];
@@ -243,7 +286,7 @@ INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS],
     UNROLL
     for (int v = 0; v < VECS; v++)
         total[v] = sum[v];
-    park(parked, s, p, key, dropout);
+    park(parked, s, weights, p, key, dropout);
     return 1;
 }
 
@@ -264,16 +307,18 @@ INLINE void tile(const forward_tile *t, rare_function *rare, const int kind, con
         while (key < end) {
             for (; key < end && is_rare(&p); key += ROWS)
                 rare(&p, key);
-            __m512 maximum[VECS], total[VECS];
+            __m512 maximum[VECS], total[VECS], weights[VECS];
+            load_weights(weights, &p);
             UNROLL
             for (int v = 0; v < VECS; v++) {
                 maximum[v] = scaled_maximum(t, p.lane + v * LANES);
                 total[v] = _mm512_loadu_ps(t->sum + p.lane + v * LANES);
             }
             const int64_t begin = key;
-            while (key < end && common_block(&p, key, maximum, total, kind, dropout, dim, room))
+            while (key < end && common_block(&p, key, maximum, total, weights, kind, dropout, dim, room))
                 key += ROWS;
             add_parked(room, &p, begin, key, dim);
+            store_weights(&p, weights);
             UNROLL
             for (int v = 0; v < VECS; v++)
                 _mm512_storeu_ps(t->sum + p.lane + v * LANES, total[v]);
@@ -292,8 +337,8 @@ INLINE void tile(const forward_tile *t, rare_function *rare, const int kind, con
 /* Where the number of dims is known, the loops over it are unrolled: this pays where they are short. */
 #define DEFINE_DIMS(name, kind)                                                                                        \
     DEFINE(name, kind, 0)                                                                                              \
-    NOINLINE void name##_8(const forward_tile *t) { tile(t, rare_##name, kind, 0, 8); }                                \
-    NOINLINE void name##_16(const forward_tile *t) { tile(t, rare_##name, kind, 0, 16); }
+    NOINLINE void name##_8(const forward_tile *t) { tile(t, rare_##name, kind, 0, 8 * PER_WORD); }                         \
+    NOINLINE void name##_16(const forward_tile *t) { tile(t, rare_##name, kind, 0, 16 * PER_WORD); }
 DEFINE_DIMS(constant_tile, BIAS_CONSTANT)
 DEFINE_DIMS(lookup16_tile, BIAS_LOOKUP16)
 DEFINE_DIMS(lookup32_tile, BIAS_LOOKUP32)
@@ -305,7 +350,7 @@ DEFINE(dropout_bias_tile, BIAS_TILE, 1)
 
 typedef void kernel_function(const forward_tile *t);
 
-void mg_attn_forward_tile_v4(const forward_tile *t)
+void KERNEL(mg_attn_forward_tile)(const forward_tile *t)
 {
     static kernel_function *const kernels[4][4] = {
         [BIAS_CONSTANT] = {constant_tile, constant_tile_8, constant_tile_16, dropout_constant_tile},
@@ -313,10 +358,11 @@ void mg_attn_forward_tile_v4(const forward_tile *t)
         [BIAS_LOOKUP32] = {lookup32_tile, lookup32_tile_8, lookup32_tile_16, dropout_lookup32_tile},
         [BIAS_TILE] = {bias_tile, bias_tile, bias_tile, dropout_bias_tile}};
     const int square = t->dim == t->value_dim;
-    const int which = t->keep ? 3 : square && t->dim == 8 ? 1 : square && t->dim == 16 ? 2 : 0;
+    const int which = t->keep ? 3 : square && t->dim == 8 * PER_WORD ? 1 : square && t->dim == 16 * PER_WORD ? 2 : 0;
     kernels[t->bias.kind][which](t);
 }
 
+#if !defined(__AVX512BF16__)
 /* --- codes --- */
 
 /* Codes of 16 queries x 64 keys: word g of each query, four keys, goes to row g of the output. Quarters of the rows are
@@ -349,5 +395,6 @@ void mg_attn_turn_codes_v4(uint8_t *out, const uint8_t *in, int64_t stride)
     for (int row = 0; row < TILE; row += LANES)
         turn_sixteen(out + row * 4, in + row * stride, stride);
 }
+#endif
 
 #endif

@@ -1,7 +1,16 @@
-/* What the AVX-512 kernels share: the exponential, and the product they are made of. */
+/* What the AVX-512 kernels share: the exponential, and the product they are made of. Compiled for AVX512-BF16 a word
+ * holds two elements that a product adds up (header of paired.c); everything but products is fp32 all the same. */
 #ifndef MG_ATTN_FORWARD_V4_H
 #define MG_ATTN_FORWARD_V4_H
 #include "lanes.h"
+
+#if defined(__AVX512BF16__)
+enum { PER_WORD = 2 };
+#else
+enum { PER_WORD = 1 };
+#endif
+/* Words of so many elements. */
+INLINE int32_t words_of(int32_t elements) { return (elements + PER_WORD - 1) / PER_WORD; }
 
 #define LOG2_E 1.44269504f
 #define RAISE_ABOVE 0x1p60f /* a sum of probabilities above this has its maximum raised */
@@ -53,10 +62,29 @@ INLINE __m512 spread(const float *p)
     return x;
 }
 
+#if defined(__AVX512BF16__)
+INLINE __m512 multiply_add_words(__m512 sum, __m512 x, __m512 y)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+}
+#define MULTIPLY_ADD "vdpbf16ps"
+
+/* Of each lane a word: a below b. */
+INLINE __m512 words(__m512 a, __m512 b)
+{
+    const __m512i in_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                              21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(in_turns, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
+}
+#else
+INLINE __m512 multiply_add_words(__m512 sum, __m512 x, __m512 y) { return _mm512_fmadd_ps(x, y, sum); }
+#define MULTIPLY_ADD "vfmadd231ps"
+#endif
+
 /* sum + x * element, broadcast inside the multiply-add, which the compiler must not undo. */
 INLINE __m512 multiply_add_one(__m512 sum, __m512 x, const float *element)
 {
-    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(x), "m"(*element));
+    __asm__(MULTIPLY_ADD " %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(x), "m"(*element));
     return sum;
 }
 
@@ -72,7 +100,7 @@ INLINE void multiply_add(__m512 s[][VECS], const __m512 x[VECS], const float *el
         const __m512 y = r < FOLDED ? x[0] : spread(one);
         UNROLL
         for (int v = 0; v < VECS; v++)
-            s[r][v] = r < FOLDED ? multiply_add_one(s[r][v], x[v], one) : _mm512_fmadd_ps(x[v], y, s[r][v]);
+            s[r][v] = r < FOLDED ? multiply_add_one(s[r][v], x[v], one) : multiply_add_words(s[r][v], x[v], y);
     }
 }
 

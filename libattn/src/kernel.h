@@ -39,12 +39,14 @@ typedef struct forward_tile {
     int32_t key_blocks; /* blocks of 8 keys in use; keys beyond the last are hidden by the bias */
     const float *q;     /* [dim][64], scaled */
     const float *k, *v; /* [8][dim][8], [8][value_dim][8] */
+    float scale;        /* of scores, where tokens are words of two elements (paired.c): then q is not scaled */
     tile_bias bias;
     const float *keep; /* dropout: [64 keys][64 queries], 0 or 1/(1-p); NULL: none */
     /* The softmax so far, by query: out = sum of exp(S - maximum) v, sum = sum of exp(S - maximum). `maximum` is one of
        the largest scores, not always the largest: it is raised when a score exceeds `limit` = maximum + 20, or -inf at
        first. */
     float *maximum, *limit, *sum; /* [64] */
+    float *weight;                /* [64] of words: what the rounded probabilities add up to */
     float *out;                   /* [value_dim][64] */
     const float *next_k, *next_v; /* of the next tile, to be fetched on the side */
 } forward_tile;
@@ -58,6 +60,8 @@ typedef struct backward_tile {
     int32_t query_blocks;  /* blocks of 8 queries in use */
     int32_t row;           /* elements of a row of k and dq */
     const float *q, *dout; /* [8][dim][8] scaled, [8][value_dim][8] */
+    const float *sum_q, *sum_dout; /* what dk and dv add up: the same, or, in words of two (paired.c), those of queries */
+    float scale;                   /* of scores, with words: then q is not scaled, and neither is dk */
     const float *lse;      /* [64]; +inf for a row that sees nothing or is not there */
     const float *delta;    /* [64] D - dlse */
     const float *k, *v;    /* [2][dim][32], [2][value_dim][32] */
@@ -67,7 +71,8 @@ typedef struct backward_tile {
     float *dq;         /* [64][row], scale left out; NULL: not wanted, as below */
     float *dk, *dv;    /* as k and v */
     float *ds;         /* [2][64][32] scratch: dS on return, unless only dv is wanted (all else NULL, need_ds 0) */
-    int need_ds;
+    int need_ds;  /* for anything but dv */
+    int store_ds; /* else ds may be left as it is, where tokens are words of two */
     /* What the next tile will need, to be fetched on the side: its arrays, NULL where there is none, and the codes of
        another tile, NULL or 64 rows of 64 bytes. */
     const float *ahead[AHEAD];
@@ -185,6 +190,9 @@ typedef struct attn_backend {
     void (*bf16_begin)(void);
     void (*bf16_end)(void);
     void (*backward)(const backward_tile *);
+    /* Of tokens in words of two bf16 (paired.c), their sums in fp32; NULL: none. */
+    void (*paired_forward)(const forward_tile *);
+    void (*paired_backward)(const backward_tile *);
     void (*table)(const table_tile *);
     void (*dropout)(const dropout_tile *);
     /* Codes of a stored tile of bit planes (attn.h). */
