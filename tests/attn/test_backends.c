@@ -60,6 +60,53 @@ static void bf16_of_any_codes_and_dims(void **state)
     }
 }
 
+/* Where results are rounded to bf16, P and dS may be as well: all of a call, with and without dropout. */
+static void bf16_in_and_out_of_any_codes_and_dims(void **state)
+{
+    (void)state;
+    const int codes[] = {1, 8, 16, 17, 32, 33, 256}, dims[] = {9, 16, 31, 32, 40, 64, 80, 128};
+    for (int n = 0; n < 56; n++) {
+        char what[80];
+        const int kind = MG_ATTN_NONE + n % 5;
+        snprintf(what, sizeof what, "bf16 in and out, %d codes, dim %d, kind %d", codes[n % 7], dims[n / 7], kind);
+        problem *p = problem_make((problem){.queries = 131,
+                                            .keys = 150 + n,
+                                            .dim = dims[n / 7],
+                                            .value_dim = n % 3 == 1 ? 27 : 0,
+                                            .codes = codes[n % 7],
+                                            .kind = kind,
+                                            .pattern = n % 4 == 3 ? RANDOM : MIXED,
+                                            .mask_far = n % 2 && kind,
+                                            .with = TABLE | DLSE | BF16 | (n % 3 == 2 ? SEGMENTS : 0) |
+                                                    (n % 4 == 1 ? DROPOUT : 0) |
+                                                    (kind == MG_ATTN_NEAR && n % 4 == 0 ? VALUES : 0),
+                                            .seed = (uint64_t)n});
+        compare_backends(what, p, 6e-3);
+        for (int x = 0; x < p->heads * p->codes; x++)
+            p->table[x] *= 40; /* maxima that rise and fall */
+        compare_backends(what, p, 6e-3);
+        problem_free(p);
+    }
+}
+
+/* However P is rounded, a mean of ones is one. */
+static void bf16_weights_add_up_to_one(void **state)
+{
+    (void)state;
+    problem *p =
+        problem_make((problem){.queries = 100, .keys = 300, .dim = 32, .kind = MG_ATTN_DENSE, .with = TABLE | BF16});
+    for (int64_t i = 0; i < (int64_t)p->keys * p->heads * p->dim; i++)
+        p->v[i] = 1;
+    for (const char *const *backend = tiled_backends(); *backend; backend++) {
+        result r;
+        problem_run(&r, p, *backend, 1);
+        for (int64_t i = 0; i < (int64_t)p->queries * p->heads * p->dim; i++)
+            assert_true(r.of[OUT][i] == 1);
+        result_free(&r);
+    }
+    problem_free(p);
+}
+
 static void drop_forward(result *r)
 {
     free(r->of[OUT]);
@@ -118,9 +165,12 @@ static void bf16_rows_are_their_own(void **state)
     problem *p = problem_make((problem){.queries = 300,
                                         .dim = 40,
                                         .kind = MG_ATTN_DENSE,
-                                        .with = TABLE | BF16 | OUT_FP32 | GRADIENTS_FP32,
+                                        .with = TABLE | BF16,
                                         .skip = 1u << DQ | 1u << DK | 1u << DV | 1u << DTABLE});
-    for (const char *const *backend = tiled_backends(); *backend; backend++) {
+    const char *const *const backends = tiled_backends();
+    for (int n = 0; backends[n / 2]; n++) {
+        const char *const *backend = &backends[n / 2];
+        p->with = TABLE | BF16 | (n % 2 ? OUT_FP32 | GRADIENTS_FP32 : 0);
         result whole, part, threaded;
         p->query_begin = p->query_end = 0;
         problem_run(&whole, p, *backend, 1);
@@ -355,6 +405,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_codes),
         cmocka_unit_test(bf16_of_any_codes_and_dims),
+        cmocka_unit_test(bf16_in_and_out_of_any_codes_and_dims),
+        cmocka_unit_test(bf16_weights_add_up_to_one),
         cmocka_unit_test(bf16_gradients_of_any_codes_and_dims),
         cmocka_unit_test(bf16_rows_are_their_own),
         cmocka_unit_test(all_256_codes_with_none_to_spare),
