@@ -458,13 +458,16 @@ static const char *const *find_backends(const char *found[8], const char *const 
 const char *const *tiled_backends(void)
 {
     static const char *found[8];
-    return found[0] ? found : find_backends(found, (const char *const[]){"portable", "v3", "v4", "amx", NULL});
+    return found[0] ? found
+                    : find_backends(found, (const char *const[]){"portable", "v3", "v4", "avx512_bf16", "amx", NULL});
 }
 
 const char *const *all_backends(void)
 {
     static const char *found[8];
-    return found[0] ? found : find_backends(found, (const char *const[]){"reference", "portable", "v3", "v4", "amx", NULL});
+    return found[0] ? found
+                    : find_backends(found, (const char *const[]){"reference", "portable", "v3", "v4", "avx512_bf16",
+                                                                 "amx", NULL});
 }
 
 void assert_error_says(const char *text)
