@@ -90,24 +90,6 @@ static void bf16_in_and_out_of_any_codes_and_dims(void **state)
     }
 }
 
-/* However P is rounded, a mean of ones is one. */
-static void bf16_weights_add_up_to_one(void **state)
-{
-    (void)state;
-    problem *p =
-        problem_make((problem){.queries = 100, .keys = 3, .dim = 32, .kind = MG_ATTN_DENSE, .with = TABLE | BF16});
-    for (int64_t i = 0; i < (int64_t)p->keys * p->heads * p->dim; i++)
-        p->v[i] = 1;
-    for (const char *const *backend = tiled_backends(); *backend; backend++) {
-        result r;
-        problem_run(&r, p, *backend, 1);
-        for (int64_t i = 0; i < (int64_t)p->queries * p->heads * p->dim; i++)
-            assert_true(r.of[OUT][i] == 1);
-        result_free(&r);
-    }
-    problem_free(p);
-}
-
 static void drop_forward(result *r)
 {
     free(r->of[OUT]);
@@ -407,7 +389,6 @@ int main(void)
         cmocka_unit_test(any_number_of_codes),
         cmocka_unit_test(bf16_of_any_codes_and_dims),
         cmocka_unit_test(bf16_in_and_out_of_any_codes_and_dims),
-        cmocka_unit_test(bf16_weights_add_up_to_one),
         cmocka_unit_test(bf16_gradients_of_any_codes_and_dims),
         cmocka_unit_test(bf16_rows_are_their_own),
         cmocka_unit_test(all_256_codes_with_none_to_spare),

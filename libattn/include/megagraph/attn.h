@@ -148,6 +148,8 @@ MG_ATTN_API int mg_attn_use_backend(const char *name);
 
 /* --- a call --- */
 
+/* In bf16 softmax and all sums are fp32. Where out (in backward also the gradients) is bf16 too, P and dS may be rounded
+   to it where they are multiplied (backend avx512_bf16); partial results in fp32 come from P and dS of 16 bits or more. */
 typedef enum mg_attn_type { MG_ATTN_FP32, MG_ATTN_BF16 } mg_attn_type;
 
 /* [token][head][dim], dim contiguous; strides in elements, any value (0 broadcasts an input; outputs may not overlap
