@@ -80,7 +80,8 @@ static int do_lanes_tile(const chunk_task *c, const tile_place *place, int32_t h
                        .row = s->row,
                        .q = s->queries.tiled[0] + query_unit * s->queries.tile_floats[0],
                        .dout = s->queries.tiled[1] + query_unit * s->queries.tile_floats[1],
-                       .scale = call->scale,
+                       .scale = call->scale * s->score_unit,
+                       .log2_scores = s->score_unit != 1,
                        .lse = s->lse + query_unit * TILE,
                        .delta = s->delta + query_unit * TILE,
                        .k = s->keys.tiled[0] + key_unit * s->keys.tile_floats[0],
@@ -377,7 +378,8 @@ void mg_attn_tile_gradient(float *row, const call_state *s, gradient which, int6
     const int of_k = which == GRADIENT_K;
     const int32_t dim = of_k ? s->call.dim : s->call.value_dim, rows = of_k ? s->dk_rows : s->dv_rows;
     const float *lanes = part_of(of_k ? s->dk : s->dv, head * s->keys.tiles + token / TILE, rows);
-    const float scale = of_k && (s->bf16 || s->paired) ? s->call.scale : 1; /* in fp32 the queries have it */
+    /* In fp32 the queries have been scaled, and more than is right. */
+    const float scale = !of_k ? 1 : s->bf16 || s->paired ? s->call.scale : 1 / s->score_unit;
     if (s->bf16)
         lanes += lane % 4 * rows * 16 + lane / 4;
     else

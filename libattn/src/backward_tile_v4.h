@@ -18,8 +18,7 @@ typedef struct strip {
     const backward_tile *t;
     __m512 low, high;
     int lane;         /* the first key */
-    const float *lse; /* [64] times log2 e; where one is huge, 0, and `exact` is set */
-    int exact;
+    const float *lse; /* [64] times log2 e; 0 where scores are natural */
     int products; /* how many were made: each fetches its part of what the next tile needs */
     const float *k, *v;
     float *dk, *dv, *ds;
@@ -125,12 +124,12 @@ INLINE void probabilities(parking parked, strip *p, int query, const int kind, c
         for (int v = 0; v < VECS && PER_WORD > 1; v++)
             s[r][v] = _mm512_fmadd_ps(s[r][v], _mm512_set1_ps(t->scale), bias_of(p, query + r, v, kind));
     }
-    if (__builtin_expect(p->exact, 0)) {
+    if (__builtin_expect(!t->log2_scores, 0)) {
         UNROLL
         for (int r = 0; r < ROWS; r++) {
             UNROLL
             for (int v = 0; v < VECS; v++)
-                s[r][v] = _mm512_sub_ps(s[r][v], _mm512_set1_ps(t->lse[query + r]));
+                s[r][v] = natural_less(s[r][v], _mm512_set1_ps(t->lse[query + r]));
         }
     }
     UNROLL
@@ -237,19 +236,12 @@ INLINE void set_keys(strip *p, int lane)
 
 #include "backward_query_v4.h"
 
-/* lse times log2 e; where that would lose more than scores are rounded by, lse is taken off first. */
-static int scale_lse(float scaled[TILE], const float *lse)
+static void scale_lse(float scaled[TILE], const backward_tile *t)
 {
-    __mmask16 huge = 0;
-    for (int i = 0; i < TILE; i += LANES) {
-        const __m512 x = _mm512_loadu_ps(lse + i), size = _mm512_abs_ps(x);
-        huge |= _mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p15f), _CMP_GT_OQ) &
-                _mm512_cmp_ps_mask(size, _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
-        _mm512_store_ps(scaled + i, _mm512_mul_ps(x, _mm512_set1_ps(LOG2_E)));
-    }
-    if (huge)
-        memset(scaled, 0, TILE * sizeof *scaled);
-    return huge != 0;
+    for (int i = 0; i < TILE; i += LANES)
+        _mm512_store_ps(scaled + i, t->log2_scores
+                                        ? _mm512_mul_ps(_mm512_loadu_ps(t->lse + i), _mm512_set1_ps(LOG2_E))
+                                        : _mm512_setzero_ps());
 }
 
 INLINE void tile(const backward_tile *t, const int kind, const int dropout, const int dim)
@@ -257,7 +249,8 @@ INLINE void tile(const backward_tile *t, const int kind, const int dropout, cons
     parking parked __attribute__((aligned(64)));
     paired twos __attribute__((aligned(64)));
     float lse[TILE] __attribute__((aligned(64)));
-    strip p = {.t = t, .lse = lse, .exact = scale_lse(lse, t->lse), .words = &twos};
+    strip p = {.t = t, .lse = lse, .words = &twos};
+    scale_lse(lse, t);
     const int queries = t->query_blocks * BLOCK;
     const int32_t dims = dim ? dim : t->dim, value_dims = dim ? dim : t->value_dim;
     if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32) {

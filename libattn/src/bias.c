@@ -1,7 +1,38 @@
 /* From codes to a kernel's bias: a constant, a lookup by the kernel, or the values of all pairs of a tile. */
 #include "call.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
+
+static int any_huge(const float *biases, int64_t count)
+{
+    int huge = 0;
+    for (int64_t i = 0; i < count; i++)
+        huge |= fabsf(biases[i]) > 1e30f && fabsf(biases[i]) <= FLT_MAX;
+    return huge;
+}
+
+int mg_attn_bias_is_huge(const call_state *s)
+{
+    const mg_attn_map *map = &s->plan->map;
+    const mg_attn_call *call = &s->call;
+    int huge = any_huge(s->tables, call->heads * (int64_t)s->table_row);
+    if (call->key_bias)
+        huge |= any_huge(call->key_bias, call->heads * s->plan->keys);
+    for (int32_t head = 0; head < call->heads && call->values; head++)
+        huge |= any_huge(call->values + head * map->near_starts[map->queries] + map->near_starts[map->query_begin],
+                         map->near_starts[map->query_end] - map->near_starts[map->query_begin]);
+    return huge;
+}
+
+void mg_attn_bias_begin(call_state *s)
+{
+    s->score_unit =
+        s->backend->log2_scores && s->has_tiles && !s->bf16 && !mg_attn_bias_is_huge(s) ? (float)M_LOG2E : 1;
+    for (int64_t i = 0; i < s->call.heads * (int64_t)s->table_row; i++)
+        s->tile_tables[i] = s->tables[i] * s->score_unit;
+}
 
 static int has_values(const call_state *s, const plan_tile *tile)
 {
@@ -40,14 +71,14 @@ static void add_values(float tile[PAIRS], const call_state *s, const tile_place 
     for (int64_t e = place->tile->entries; e < place->tile->entries + place->tile->entry_count; e++) {
         const int position = plan->entry_positions[e], row = position / TILE, key = position % TILE;
         tile[place->keys_in_lanes ? position : key * TILE + row] +=
-            s->call.values[mg_attn_map_pair(s, head, place->row * TILE + row, plan->entry_offsets[e])];
+            s->score_unit * s->call.values[mg_attn_map_pair(s, head, place->row * TILE + row, plan->entry_offsets[e])];
     }
 }
 
 int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head,
                       int whole)
 {
-    const float *table = s->tables + (int64_t)head * s->table_row;
+    const float *table = s->tile_tables + (int64_t)head * s->table_row;
     const int values = s->call.values && place->tile->entry_count;
     const int unsaid = place->tile->cut && s->plan->hidden < 0;
     if (place->tile->class == CLASS_CONSTANT && !place->tile->cut && !values && !whole) {

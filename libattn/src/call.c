@@ -191,6 +191,7 @@ static int lay_out(call_state *s, char *base)
     const mg_attn_plan *plan = s->plan;
     carver c = {.base = base}, own = {0};
     s->tables = carve(&c, 1, s->call.heads, s->table_row, sizeof(float));
+    s->tile_tables = carve(&c, 1, s->call.heads, s->table_row, sizeof(float));
     carve_band(s, &c);
     if (s->has_pairs)
         carve_near(s, &c);
@@ -250,6 +251,7 @@ static void make_tables(call_state *s)
         if (plan->hidden >= 0)
             table[plan->hidden] = -__builtin_inff();
     }
+    mg_attn_bias_begin(s);
 }
 
 int mg_attn_call_begin(call_state *s, const mg_attn_plan *plan, const mg_attn_call *call, int backward)

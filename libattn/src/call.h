@@ -1,7 +1,7 @@
 /* A call under way: where its workspace lies, and the rows of tiles at hand.
  *
  * Workspace, in order; dim1 is dim, and one more where the key bias is an element of k (its partner in q is 1):
- *     tables     [heads][table_row]                     entry plan->hidden is -inf
+ *     tables     twice [heads][table_row]               entry plan->hidden is -inf
  *     the band of a STREAM map: its codes and its list of tiles
  *     keys       blocks (forward) or lanes (backward), and rows where kernels want them
  *     queries    (backward) blocks
@@ -73,7 +73,8 @@ typedef struct call_state {
     int has_tiles, has_pairs, has_bias_element, table_hides, any_bad;
     int32_t dim1, row, value_row, table_row, entries;
 
-    float *tables;
+    float score_unit; /* scores and biases of tiles are times this: log2 e where kernels want that, or 1 */
+    float *tables, *tile_tables; /* the latter times score_unit */
     band band;
     packed keys, queries;
     int paired, could_be_paired; /* tokens are words of two elements (paired.c); the workspace has room for that */
@@ -156,6 +157,10 @@ int mg_attn_tile_needs_codes(const call_state *s, const plan_tile *tile);
 int mg_attn_tile_bias(tile_bias *bias, float tile[PAIRS], const call_state *s, const tile_place *place, int32_t head,
                       int whole);
 int mg_attn_tile_hides(const call_state *s, const plan_tile *tile);
+/* Chooses score_unit, and fills the tiles' tables from `tables`. */
+void mg_attn_bias_begin(call_state *s);
+/* Whether some finite bias is beyond 1e30: log2 e times the largest is no float. */
+int mg_attn_bias_is_huge(const call_state *s);
 
 /* Where values and their gradients have a listed pair of a NEAR map. */
 static inline int64_t mg_attn_map_pair(const call_state *s, int32_t head, int64_t query, int32_t offset)

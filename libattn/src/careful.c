@@ -45,6 +45,9 @@ static void add_token(float *x, layout lx, float factor, const float *y, layout 
         x[lx.first + d * lx.step] += factor * y[ly.first + d * ly.step];
 }
 
+/* Of a score less the maximum. */
+static float power(float score, int log2_scores) { return log2_scores ? exp2f(score) : expf(score); }
+
 static float *copy_of(float **room, const float *x, int64_t count)
 {
     float *copy = *room;
@@ -60,14 +63,14 @@ static void add_pair(const forward_tile *t, int lane, int key, float bias)
     float *maximum = t->maximum + lane, *limit = t->limit + lane, *sum = t->sum + lane;
     const float score = bias + dot(t->q, in_lanes(lane), t->k, in_blocks(key, t->dim), t->dim);
     if (score > *limit) {
-        const float scale = *limit == -INFINITY ? 0 : expf(*maximum - score);
+        const float scale = *limit == -INFINITY ? 0 : power(*maximum - score, t->log2_scores);
         *maximum = score;
         *limit = score + 20;
         *sum *= scale;
         for (int32_t d = 0; d < t->value_dim; d++)
             t->out[d * TILE + lane] *= scale;
     }
-    const float p = expf(score - *maximum);
+    const float p = power(score - *maximum, t->log2_scores);
     *sum += p;
     add_token(t->out, in_lanes(lane), t->keep ? p * t->keep[key * TILE + lane] : p, t->v, in_blocks(key, t->value_dim),
               t->value_dim);
@@ -104,7 +107,8 @@ static float add_gradients(const backward_tile *t, int query, int lane, float bi
 {
     const float keep = t->keep ? t->keep[query * TILE + lane] : 1;
     const layout key = in_halves(lane, t->dim), value = in_halves(lane, t->value_dim), in_q = in_blocks(query, t->dim), in_dout = in_blocks(query, t->value_dim);
-    const float p = expf(bias + dot(t->k, key, t->q, in_q, t->dim) - t->lse[query]);
+    const float unit = t->log2_scores ? (float)M_LOG2E : 1;
+    const float p = power(bias + dot(t->k, key, t->q, in_q, t->dim) - t->lse[query] * unit, t->log2_scores);
     if (t->dv)
         add_token(t->dv, value, p * keep, t->dout, in_dout, t->value_dim);
     if (!t->need_ds)

@@ -47,8 +47,8 @@ static void go_on_from_pairs(const row_task *r, int32_t head)
         const float lse = s->part_lse[head * s->plan->queries + r->row * TILE + i];
         if (lse == -INFINITY)
             continue;
-        softmax[i] = lse;
-        softmax[TILE + i] = lse + 20;
+        softmax[i] = lse * s->score_unit;
+        softmax[TILE + i] = softmax[i] + 20;
         softmax[2 * TILE + i] = 1;
     }
     mg_attn_pack_lanes(out_lanes(r, head), &part, MG_ATTN_FP32, r->row * TILE, r->queries, head, s->call.value_dim, 1);
@@ -63,7 +63,7 @@ static void begin_row(const row_task *r)
             mg_attn_paired_lanes(q, &s->call.q, r->row * TILE, r->queries, head, s->call.dim);
         else
             mg_attn_pack_lanes(q, &s->call.q, s->call.type, r->row * TILE, r->queries, head, s->call.dim,
-                               s->call.scale);
+                               s->call.scale * s->score_unit);
         for (int i = 0; i < TILE; i++) {
             if (s->has_bias_element)
                 q[s->call.dim * TILE + i] = 1;
@@ -122,7 +122,8 @@ static void add_tile(const row_task *r, const tile_place *place, int32_t head, i
                       .q = query_lanes(r, head),
                       .k = from->tiled[0] + unit * from->tile_floats[0],
                       .v = from->tiled[1] + unit * from->tile_floats[1],
-                      .scale = s->call.scale,
+                      .scale = s->call.scale * s->score_unit,
+                      .log2_scores = s->score_unit != 1,
                       .keep = r->w.keep ? r->w.keep + dropout_slot(s, head) * PAIRS : NULL,
                       .next_k = from->tiled[0] + next * from->tile_floats[0],
                       .next_v = from->tiled[1] + next * from->tile_floats[1],
@@ -201,6 +202,7 @@ static void end_row(const row_task *r)
 {
     const call_state *s = r->s;
     const int bf16 = s->call.type == MG_ATTN_BF16 && !s->call.out_fp32;
+    const double natural = s->score_unit == 1 ? 1 : M_LN2; /* units of a score */
     float rows[4][MG_ATTN_MAX_DIM + 4];
     for (int32_t head = r->head_begin; head < r->head_end; head++) {
         const float *softmax = softmax_lanes(r, head), *sum = softmax + 2 * TILE, *out = out_lanes(r, head);
@@ -212,7 +214,7 @@ static void end_row(const row_task *r)
                 mg_attn_store_row(&s->call.out, rows[j - i], bf16, r->row * TILE + j, head, s->call.value_dim);
         }
         for (int i = 0; lse && i < r->queries; i++)
-            lse[i] = sum[i] == 0 ? -INFINITY : softmax[i] + logf(sum[i]);
+            lse[i] = sum[i] == 0 ? -INFINITY : (float)(softmax[i] * natural + log(sum[i]));
     }
 }
 

@@ -62,18 +62,9 @@ static void pack_tile(void *context, int thread, int64_t step, int64_t tile)
     }
 }
 
-/* Biases below what log2 e times a float can hold. */
-static int has_huge_bias(const call_state *s)
-{
-    int huge = 0;
-    for (int64_t i = 0; i < s->call.heads * (int64_t)s->table_row; i++)
-        huge |= fabsf(s->tables[i]) > 1e30f && s->tables[i] != -INFINITY;
-    return huge;
-}
-
 int mg_attn_bf16_pack(call_state *s)
 {
-    if (has_huge_bias(s))
+    if (mg_attn_bias_is_huge(s))
         return 0;
     if (s->backward)
         return mg_attn_bf16_pack_backward(s);

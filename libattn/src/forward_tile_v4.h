@@ -5,14 +5,14 @@
  *     1  the bias, looked up, is what the products are added to. Codes of four keys lie in a word of each lane
  *        ([16][64][4] bytes), so that a load one byte further brings the next key's code to where vpermps reads it.
  *   dim  products with q, by multiply_add of forward_v4.h
- *     8  exponential: y = s log2 e - m log2 e, f = y - floor y (vreduceps), degree 5, times 2^(floor y) (vscalefps).
+ *     8  exponential: y = s - m, f = y - floor y (vreduceps), degree 5, times 2^(floor y) (vscalefps).
  * Any y will do, so nothing is clamped and hidden scores, -inf, give 0 1  the sum dim  products with v, out in memory
  * The maximum is not looked for: its only use is to keep sums from overflowing, and sums are looked at once a block.
  * A lane's maximum is its first block's largest score, and is raised when its sum exceeds 2^60.
  *
- * What is rare is done by `rare_block`: lanes that have seen nothing, have to be raised, or hold a maximum so large
- * that m log2 e, which is rounded, would shift their probabilities by more than scores are rounded. Each lane follows
- * its own scores there, and other lanes' bits are as if it had not run.
+ * Scores are times log2 e, or, where a bias is too large for that, come to be when the maximum has been taken off. What
+ * is rare is done by `rare_block`: lanes that have seen nothing, or have to be raised. Each lane follows its own scores
+ * there, and other lanes' bits are as if it had not run.
  */
 #ifndef MG_ATTN_FORWARD_TILE_V4_H
 #define MG_ATTN_FORWARD_TILE_V4_H
@@ -71,11 +71,6 @@ INLINE void scores(block s, const strip *p, int64_t key, const int kind, const i
         for (int v = 0; v < VECS && PER_WORD > 1; v++)
             s[r][v] = _mm512_fmadd_ps(s[r][v], _mm512_set1_ps(t->scale), bias_of(p, key, r, v, kind));
     }
-}
-
-INLINE __m512 scaled_maximum(const forward_tile *t, int lane)
-{
-    return _mm512_mul_ps(_mm512_loadu_ps(t->maximum + lane), _mm512_set1_ps(LOG2_E));
 }
 
 /* Probabilities of a strip, parked until out is at hand: it then stays in registers over all keys. As words of two
@@ -182,16 +177,9 @@ static void set_maximum(const forward_tile *t, int lane, __mmask16 chosen, __m51
     _mm512_mask_storeu_ps(t->limit + lane, chosen, _mm512_add_ps(maximum, _mm512_set1_ps(20)));
 }
 
-static inline __mmask16 huge_lanes(__m512 maximum)
+static __m512 rare_probability(const forward_tile *t, __m512 s, __m512 maximum)
 {
-    return _mm512_cmp_ps_mask(_mm512_abs_ps(maximum), _mm512_set1_ps(0x1p15f), _CMP_NLE_UQ);
-}
-
-static __m512 rare_probability(__m512 s, __m512 maximum)
-{
-    const __m512 log2_e = _mm512_set1_ps(LOG2_E);
-    const __m512 y = _mm512_fmsub_ps(s, log2_e, _mm512_mul_ps(maximum, log2_e));
-    return power_of_two(_mm512_mask_mul_ps(y, huge_lanes(maximum), _mm512_sub_ps(s, maximum), log2_e));
+    return power_of_two(t->log2_scores ? _mm512_sub_ps(s, maximum) : natural_less(s, maximum));
 }
 
 /* Column v of a block: scores in s become probabilities, the lanes' state is brought up to date. */
@@ -209,13 +197,13 @@ static void rare_column(block s, const forward_tile *t, int lane, int v)
     __m512 maximum = _mm512_loadu_ps(t->maximum + lane), sum;
     for (int again = 0; again < 2; again++) {
         for (int r = 0; r < ROWS; r++)
-            s[r][v] = rare_probability(scores_of[r], maximum);
+            s[r][v] = rare_probability(t, scores_of[r], maximum);
         sum = _mm512_add_ps(_mm512_loadu_ps(t->sum + lane), sum_of(s, v));
         const __mmask16 above = _mm512_cmp_ps_mask(sum, _mm512_set1_ps(RAISE_ABOVE), _CMP_GT_OQ);
         if (again || !above)
             break;
         const __m512 raised = _mm512_max_ps(top, _mm512_add_ps(maximum, _mm512_set1_ps(40)));
-        scale_lanes(t, lane, above, rare_probability(maximum, raised));
+        scale_lanes(t, lane, above, rare_probability(t, maximum, raised));
         set_maximum(t, lane, above, raised);
         maximum = _mm512_loadu_ps(t->maximum + lane);
     }
@@ -250,15 +238,13 @@ INLINE void rare_block(const strip *p, int64_t key, const int kind, const int dr
     add_parked(room, p, key, key + ROWS, 0);
 }
 
-/* Whether some lane of the strip has seen nothing so far, or holds a huge maximum. */
+/* Whether some lane of the strip has seen nothing so far. */
 INLINE int is_rare(const strip *p)
 {
     int rare = 0;
-    for (int v = 0; v < VECS; v++) {
-        const int lane = p->lane + v * LANES;
-        rare |= _mm512_cmp_ps_mask(_mm512_loadu_ps(p->t->limit + lane), _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ) |
-                huge_lanes(_mm512_loadu_ps(p->t->maximum + lane));
-    }
+    for (int v = 0; v < VECS; v++)
+        rare |= _mm512_cmp_ps_mask(_mm512_loadu_ps(p->t->limit + p->lane + v * LANES),
+                                   _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
     return rare;
 }
 
@@ -271,6 +257,14 @@ INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS],
     block s;
     __m512 sum[VECS];
     scores(s, p, key, kind, dim);
+    if (__builtin_expect(!p->t->log2_scores, 0)) {
+        UNROLL
+        for (int r = 0; r < ROWS; r++) {
+            UNROLL
+            for (int v = 0; v < VECS; v++)
+                s[r][v] = natural_less(s[r][v], _mm512_loadu_ps(p->t->maximum + p->lane + v * LANES));
+        }
+    }
     const __m512 less[4] = {maximum[0], maximum[1], maximum[0], maximum[1]};
     UNROLL
     for (int r = 0; r < ROWS; r += 2)
@@ -311,7 +305,7 @@ INLINE void tile(const forward_tile *t, rare_function *rare, const int kind, con
             load_weights(weights, &p);
             UNROLL
             for (int v = 0; v < VECS; v++) {
-                maximum[v] = scaled_maximum(t, p.lane + v * LANES);
+                maximum[v] = t->log2_scores ? _mm512_loadu_ps(t->maximum + p.lane + v * LANES) : _mm512_setzero_ps();
                 total[v] = _mm512_loadu_ps(t->sum + p.lane + v * LANES);
             }
             const int64_t begin = key;

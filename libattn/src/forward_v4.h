@@ -31,14 +31,16 @@ INLINE __m512 power_of_two(__m512 y)
     return _mm512_scalef_ps(p, y);
 }
 
-/* Four vectors side by side: one after the other they would wait for each other's place in the scheduler. */
+/* 2^(s - less), four vectors side by side: one after the other they would wait for each other's place in the
+ * scheduler. A subtraction, where a multiply-add would do, leaves the pipes of multiply-adds free where additions have
+ * their own. */
 INLINE void four_powers(__m512 s[2][VECS], const __m512 less[4])
 {
     static const float c[6] = POWER_OF_TWO;
     __m512 f[4], x[4];
     UNROLL
     for (int i = 0; i < 4; i++) {
-        s[i / VECS][i % VECS] = _mm512_fmsub_ps(s[i / VECS][i % VECS], _mm512_set1_ps(LOG2_E), less[i]);
+        s[i / VECS][i % VECS] = _mm512_sub_ps(s[i / VECS][i % VECS], less[i]);
         f[i] = _mm512_reduce_ps(s[i / VECS][i % VECS], 1);
         x[i] = _mm512_set1_ps(c[0]);
     }
@@ -52,6 +54,12 @@ INLINE void four_powers(__m512 s[2][VECS], const __m512 less[4])
     UNROLL
     for (int i = 0; i < 4; i++)
         s[i / VECS][i % VECS] = _mm512_scalef_ps(x[i], s[i / VECS][i % VECS]);
+}
+
+/* (s - less) log2 e of natural scores. */
+INLINE __m512 natural_less(__m512 s, __m512 less)
+{
+    return _mm512_mul_ps(_mm512_sub_ps(s, less), _mm512_set1_ps(LOG2_E));
 }
 
 /* The broadcast of one element, which the compiler must not fold into its uses. */

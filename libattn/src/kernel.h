@@ -40,6 +40,7 @@ typedef struct forward_tile {
     const float *q;     /* [dim][64], scaled */
     const float *k, *v; /* [8][dim][8], [8][value_dim][8] */
     float scale;        /* of scores, where tokens are words of two elements (paired.c): then q is not scaled */
+    int log2_scores;    /* scores and biases are times log2 e: q, or scale, and the bias have it */
     tile_bias bias;
     const float *keep; /* dropout: [64 keys][64 queries], 0 or 1/(1-p); NULL: none */
     /* The softmax so far, by query: out = sum of exp(S - maximum) v, sum = sum of exp(S - maximum). `maximum` is one of
@@ -62,6 +63,7 @@ typedef struct backward_tile {
     const float *q, *dout; /* [8][dim][8] scaled, [8][value_dim][8] */
     const float *sum_q, *sum_dout; /* what dk and dv add up: the same, or, in words of two (paired.c), those of queries */
     float scale;                   /* of scores, with words: then q is not scaled, and neither is dk */
+    int log2_scores;       /* as above; lse does not have log2 e */
     const float *lse;      /* [64]; +inf for a row that sees nothing or is not there */
     const float *delta;    /* [64] D - dlse */
     const float *k, *v;    /* [2][dim][32], [2][value_dim][32] */
@@ -179,6 +181,7 @@ typedef struct attn_backend {
     const char *name;
     int (*supported)(void);
     int32_t lookup; /* tables of up to 0, 16 or 32 entries are looked up in registers; larger ones make a BIAS_TILE */
+    int log2_scores; /* `forward` and `backward`, or the paired ones, want scores times log2 e where biases allow it */
     void (*forward)(const forward_tile *);
     /* Lookups of `forward` want codes by four: turns the codes of a tile, query-major in rows `stride` apart. NULL:
        they are lanes last. */

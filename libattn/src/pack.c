@@ -137,7 +137,8 @@ static const float *load_token(float room[ROOM], const packing *p, int part, int
     if (scale != 1) /* all but the bias element */
         for (int32_t d = 0; d < dim; d++)
             room[d] *= scale;
-    room[dim] = p->side == &s->queries ? 1 : s->call.key_bias ? s->call.key_bias[head * s->plan->keys + token + i] : 0;
+    const float bias = s->call.key_bias ? s->call.key_bias[head * s->plan->keys + token + i] : 0;
+    room[dim] = p->side == &s->queries ? 1 : bias * s->score_unit;
     return room;
 }
 
@@ -257,7 +258,7 @@ void mg_attn_pack_queries(call_state *s)
                  .tokens = s->plan->queries,
                  .from = {s->call.q, s->call.dout},
                  .types = {s->call.type, type},
-                 .scale = s->call.scale,
+                 .scale = s->call.scale * s->score_unit,
                  .blocks = 1};
     pack_side(&p);
 }

@@ -261,29 +261,42 @@ static void case_04_shifted_logits_on_ragged_tiles(void **state)
     }
 }
 
-/* Row i of the first head is all code 0, whose bias is as negative as a float can be: the mean of all values. */
+/* All pairs of ROW have a bias as negative as a float can be, from the table, by keys or by pairs: the mean of all
+   values. Keys have it for all rows. */
 static void case_05_finite_bias_is_a_value(void **state)
 {
     (void)state;
     const float biases[] = {-FLT_MAX, -FLT_MAX / 1.2f, -1e30f, -3e6f};
+    enum { N = 75, M = 130, D = 8, ROW = 20 };
     for (int kind = MG_ATTN_NONE; kind <= MG_ATTN_STREAM; kind++)
-        for (int b = 0; b < 4; b++) {
-            enum { N = 75, M = 130, D = 8, ROW = 20 };
-            problem *p = problem_make(
-                (problem){.queries = N, .keys = M, .heads = 1, .dim = D, .kind = kind, .with = TABLE | KEY_BIAS});
+        for (int at = 0; at < 12; at++) {
+            const int from = at / 4 == 0 ? TABLE : at / 4 == 1 ? KEY_BIAS : VALUES;
+            const float bias = biases[at % 4];
+            if (from == VALUES && kind != MG_ATTN_NEAR)
+                continue;
+            problem *p = problem_make((problem){.queries = N,
+                                                .keys = M,
+                                                .heads = 1,
+                                                .dim = D,
+                                                .kind = kind,
+                                                .with = TABLE | KEY_BIAS | (from & VALUES)});
             memset(p->codes_of + ROW * M, 0, M);
-            memset(p->key_bias, 0, M * sizeof(float));
             memset(p->q + ROW * D, 0, D * sizeof(float));
-            p->table[0] = biases[b];
+            p->table[0] = from == TABLE ? bias : 0;
             double mean[D] = {0};
-            for (int x = 0; x < M * D; x++)
-                mean[x % D] += (double)p->v[x] / M;
+            for (int key = 0; key < M; key++) {
+                p->key_bias[key] = from == KEY_BIAS ? bias : 0;
+                if (from == VALUES)
+                    p->values[ROW * M + key] = bias;
+                for (int d = 0; d < D; d++)
+                    mean[d] += (double)p->v[key * D + d] / M;
+            }
             for (const char *const *backend = all_backends(); *backend; backend++) {
                 result r;
                 problem_run(&r, p, *backend, 1);
                 all_finite(*backend, &r);
                 test_near_scaled(*backend, r.of[OUT] + ROW * D, mean, D, 2e-6, 1);
-                double lse = (double)biases[b] + log(M);
+                double lse = (double)bias + log(M);
                 test_near(*backend, r.of[LSE] + ROW, &lse, 1, 2e-7);
                 result_free(&r);
             }
