@@ -41,34 +41,35 @@ void mg_attn_store_row(const mg_attn_tensor *to, const float *row, int bf16, int
         out[d] = to_bf16(row[d]);
 }
 
-/* Not 0 where an element is not finite. */
-static int32_t not_finite(const float *row, int32_t dim)
-{
-    int32_t bad = 0;
-    for (int32_t d = 0; d < dim; d++) {
-        int32_t bits;
-        memcpy(&bits, row + d, sizeof bits);
-        bad |= (bits & 0x7fffffff) > 0x7f7fffff;
-    }
-    return bad;
-}
-
 /* Tokens are turned eight at a time. */
 enum { EIGHT = 8, ROOM = MG_ATTN_MAX_DIM + 8 };
 typedef float eight[EIGHT][ROOM];
 
-/* Element d of the eight, times scale, goes to out + d * step. */
-static void put_eight(float *out, int64_t step, const float *const rows[EIGHT], int32_t dim, float scale)
+/* Element d of the eight, times scale, goes to out + d * step. Returns whether the first `checked` are finite. */
+static int put_eight(float *out, int64_t step, const float *const rows[EIGHT], int32_t dim, int32_t checked,
+                     float scale)
 {
-    for (int32_t d = 0; d < dim; d += 4)
+    quad zeros = {0};
+    float zero = 0;
+    int32_t d = 0;
+    for (; d + 4 <= checked; d += 4)
         for (int half = 0; half < EIGHT; half += 4) {
             quad x[4];
-            for (int i = 0; i < 4; i++)
-                x[i] = load_quad(rows[half + i] + d) * scale;
+            for (int i = 0; i < 4; i++) {
+                x[i] = load_quad(rows[half + i] + d);
+                zeros += x[i] * 0;
+                x[i] *= scale;
+            }
             transpose_quads(x);
-            for (int i = 0; i < 4 && d + i < dim; i++)
+            for (int i = 0; i < 4; i++)
                 store_quad(out + (d + i) * step + half, x[i]);
         }
+    for (; d < dim; d++)
+        for (int i = 0; i < EIGHT; i++) {
+            zero += d < checked ? rows[i][d] * 0 : 0;
+            out[d * step + i] = rows[i][d] * scale;
+        }
+    return zero + zeros[0] + zeros[1] + zeros[2] + zeros[3] == 0;
 }
 
 /* Where a token's elements stand as floats, for put_eight: in the caller's tensor, or in `room`. */
@@ -85,7 +86,7 @@ int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type
                        int32_t head, int32_t dim, float scale)
 {
     eight rows;
-    int32_t bad = 0;
+    int good = 1;
     if (count < TILE)
         memset(out, 0, (size_t)dim * TILE * sizeof *out);
     for (int i = 0; i < count; i += EIGHT) {
@@ -94,11 +95,10 @@ int mg_attn_pack_lanes(float *out, const mg_attn_tensor *from, mg_attn_type type
             at[j] = i + j < count ? row_of(rows[j], from, type, token + i + j, head, dim) : rows[j];
             if (i + j >= count)
                 memset(rows[j], 0, (size_t)dim * sizeof(float));
-            bad |= not_finite(at[j], dim);
         }
-        put_eight(out + i, TILE, at, dim, scale);
+        good &= put_eight(out + i, TILE, at, dim, dim, scale);
     }
-    return !bad;
+    return good;
 }
 
 /* One side being packed. */
@@ -112,9 +112,9 @@ typedef struct packing {
     int blocks;
 } packing;
 
-/* Token i of a tile, whose first token is `token`; part 0 or 1. *bad: an element is not finite. */
+/* Token i of a tile, whose first token is `token`; part 0 or 1. */
 static const float *load_token(float room[ROOM], const packing *p, int part, int64_t unit, int64_t token, int i,
-                               int32_t head, int32_t *bad)
+                               int32_t head)
 {
     const call_state *s = p->s;
     const int32_t dim = part ? s->call.value_dim : s->call.dim;
@@ -122,7 +122,6 @@ static const float *load_token(float room[ROOM], const packing *p, int part, int
     float *copy = part ? NULL : p->side->rows;
     const int extra = !part && s->has_bias_element;
     const float *row = row_of(room, &p->from[part], p->types[part], token + i, head, dim);
-    *bad |= not_finite(row, dim);
     if (copy) {
         copy += (unit * TILE + i) * s->row;
         for (int32_t d = 0; d < dim; d++)
@@ -202,23 +201,25 @@ static void pack_head(const packing *p, int64_t tile, int32_t head)
     call_state *s = p->s;
     const int64_t unit = head * p->side->tiles + tile, token = tile * TILE;
     const int count = (int)smaller_of(TILE, p->tokens - token), of_queries = p->side == &s->queries;
-    int32_t bad = of_queries && !mg_attn_pack_statistics(s, unit, token, count, head);
+    int good = !of_queries || mg_attn_pack_statistics(s, unit, token, count, head);
     eight rooms[2];
     for (int i = 0; i < TILE; i += EIGHT) {
         const float *rows[2][EIGHT];
         for (int j = 0; j < EIGHT; j++) {
             const int there = i + j < count && !(of_queries && s->lse[unit * TILE + i + j] == __builtin_inff());
             for (int part = 0; part < 2; part++)
-                rows[part][j] = there ? load_token(rooms[part][j], p, part, unit, token, i + j, head, &bad)
+                rows[part][j] = there ? load_token(rooms[part][j], p, part, unit, token, i + j, head)
                                       : load_nothing(rooms[part][j], p, part, unit, i + j);
         }
         for (int part = 0; part < 2; part++) {
             const int32_t dim1 = part ? s->call.value_dim : s->dim1;
-            put_eight(p->side->tiled[part] + unit * dim1 * TILE + (p->blocks ? (int64_t)i * dim1 : half_lane(i, dim1)),
-                      p->blocks ? BLOCK : HALF, rows[part], dim1, part || s->has_bias_element ? 1 : p->scale);
+            float *to = p->side->tiled[part] + unit * dim1 * TILE;
+            good &= put_eight(to + (p->blocks ? (int64_t)i * dim1 : half_lane(i, dim1)), p->blocks ? BLOCK : HALF,
+                              rows[part], dim1, part ? s->call.value_dim : s->call.dim,
+                              part || s->has_bias_element ? 1 : p->scale);
         }
     }
-    p->side->bad[unit] = bad != 0;
+    p->side->bad[unit] = !good;
 }
 
 /* All heads of a tile together: they share the tensor's cache lines. */
