@@ -19,15 +19,16 @@ void KERNEL(mg_attn_near_delta)(const near_delta *d);
 void KERNEL(mg_attn_near_add)(const near_sums *a);
 
 enum { ANY = 0, HALVES = -1 }; /* kinds of rows; else the vectors of a head */
-enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 12, AHEAD_TOKENS = 16, FEW_CODES = 4 };
+enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 24, AHEAD_TOKENS = 32, FEW_CODES = 4 };
 #define ALIGNED __attribute__((aligned(64)))
 
-/* The rows that a later pair needs. */
+/* The rows that a later pair needs, to the second cache: the first has so few misses under way that loads wait for
+ * them. */
 INLINE void fetch_row(const float *row, int32_t floats)
 {
     UNROLL
     for (int32_t i = 0; i < floats; i += 16)
-        __builtin_prefetch(row + i);
+        __builtin_prefetch(row + i, 0, 2);
 }
 
 /* Pairs of rows whose products are wanted: x[i] and rows + at[i] * stride; both lists go on for SPREAD more. */
@@ -175,7 +176,7 @@ INLINE void fetch_token(const weighted_rows *r, int64_t i, int32_t d, int64_t fl
         return;
     fetch_row(r->rows + r->tokens[i + AHEAD_TOKENS] * r->stride + d, floats);
     if (r->at)
-        __builtin_prefetch(factors_of(r, i + AHEAD_TOKENS));
+        __builtin_prefetch(factors_of(r, i + AHEAD_TOKENS), 0, 2);
 }
 
 /* What vector v of a row is multiplied by. */
@@ -402,7 +403,7 @@ INLINE void add_to_both(float *dk, float *dv, const float *old, const near_sums 
             const int64_t token = a->queries[at + AHEAD_TOKENS];
             fetch_row(a->q + token * a->q_stride, vectors * SPREAD);
             fetch_row(a->dout + token * a->dout_stride, vectors * SPREAD);
-            __builtin_prefetch(a->p_ds + 2 * heads * a->at[at + AHEAD_TOKENS]);
+            __builtin_prefetch(a->p_ds + 2 * heads * a->at[at + AHEAD_TOKENS], 0, 2);
         }
         UNROLL
         for (int i = 0; i < vectors; i++) {
