@@ -17,7 +17,7 @@ import headline
 CASES = [  # set, ours, bar of a second rank; baseline, bars of attention and step
     ("tolokers", headline.GRAPHORMER + " parallel.context_method=ring", 0.93, headline.GRAPHORMER + " baseline=dense", 4, 3.5),
     ("debian", headline.GT + " parallel.context_method=halo", 0.8, headline.GT + " baseline=edge", 5, 1.6)]
-STEPS = {1: 1, 2: 2}  # of a turn, by ranks
+SECONDS = 1.5  # that a turn's steps of one training take, at least a step
 WITH_BASELINE = 3  # every so manieth turn
 
 
@@ -48,7 +48,8 @@ class Training:
                                             env=headline.ENVIRONMENT, stdout=out, stderr=subprocess.STDOUT)
 
     def begin(self):
-        self.next(2)  # the first touches memory for the first time
+        step = self.next(2)[-1]["all"]  # the first touches memory for the first time
+        self.count = max(1, round(SECONDS / step))
         self.process.send_signal(signal.SIGSTOP)
 
     def read(self):
@@ -71,11 +72,11 @@ class Training:
             new += self.read()
         return new
 
-    def steps(self, count):
-        """Median seconds of attention, of products with weights and of a step, of so many and perhaps one more."""
+    def steps(self):
+        """Median seconds of attention, of products with weights and of a step, in a turn."""
         self.read()
         self.process.send_signal(signal.SIGCONT)
-        new = self.next(1 + count)[1:]
+        new = self.next(1 + self.count)[1:]
         self.process.send_signal(signal.SIGSTOP)
         return [headline.median([x[which] for x in new]) for which in ("attention", "dense", "all")]
 
@@ -87,7 +88,7 @@ class Training:
 
 
 def gains(o, one, two):
-    a, b = one.steps(STEPS[1]), two.steps(STEPS[2])
+    a, b = one.steps(), two.steps()
     gain = probe(o, 2) / probe(o, 1)
     return [gain, a[0] / b[0], a[2] / b[2], a[2], b[2], a[0] / b[0] / gain, a[2] / b[2] / gain], b
 
@@ -124,7 +125,7 @@ def case(o, name, settings, bar, baseline, attention_bar, step_bar, work):
             row, ours = gains(o, *trainings[:2])
             turns.append(row)
             if i % WITH_BASELINE == 0:
-                b = trainings[2].steps(1)
+                b = trainings[2].steps()
                 theirs.append([b[0] / ours[0], b[2] / ours[2], ours[0], b[0], ours[2], b[2], ours[1], b[1]])
             if sys.stderr.isatty():
                 sys.stderr.write("\rturn %d of %d, step share %.3f  " % (i + 1, o.turns, turns[-1][6]))
