@@ -19,7 +19,7 @@ void KERNEL(mg_attn_near_delta)(const near_delta *d);
 void KERNEL(mg_attn_near_add)(const near_sums *a);
 
 enum { ANY = 0, HALVES = -1 }; /* kinds of rows; else the vectors of a head */
-enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 24, AHEAD_TOKENS = 32, FEW_CODES = 4 };
+enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 24, AHEAD_TOKENS = 32, AHEAD_KEYS = 4, FEW_CODES = 4 };
 #define ALIGNED __attribute__((aligned(64)))
 
 /* The rows that a later pair needs, to the second cache: the first has so few misses under way that loads wait for
@@ -64,6 +64,13 @@ INLINE void fetch_ahead(const float *rows, int64_t stride, const int32_t *keys, 
     UNROLL
     for (int p = 0; p < together; p++)
         fetch_row(rows + keys[p + AHEAD_PAIRS] * stride, width);
+}
+
+/* Rows that the next batch will read or write, if it has as many queries as this one. */
+INLINE void fetch_next(const float *rows, int64_t stride, int32_t queries, int32_t width)
+{
+    for (int32_t j = queries; j < 2 * queries; j++)
+        fetch_row(rows + j * stride, width);
 }
 
 /* Of pairs i and on. In registers where the whole table is. */
@@ -331,6 +338,11 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
     UNROLL
     for (int code = 0; code < FEW_CODES; code++)
         of_code[code] = (wvec){0};
+    fetch_next(l->q, l->q_stride, l->queries, width_of(l->row, heads, kind));
+    fetch_next(l->dout, l->dout_stride, l->queries, width_of(l->value_row, heads, kind));
+    if (l->dq)
+        fetch_next(l->dq, l->dq_stride, l->queries, width_of(l->row, heads, kind));
+    fetch_next(l->p_ds, 2 * heads, l->count, 2 * heads);
     scores(a, l, &pairs, heads, kind);
     set_queries(&pairs, l, l->dout, l->dout_stride);
     dots(b, &pairs, l->v, l->v_stride, l->ahead, l->value_row, heads, kind);
@@ -383,6 +395,7 @@ INLINE void delta(const near_delta *d, const int heads, const int kind)
         at[j] = j < d->queries ? j : 0;
         pairs.x[j] = d->out + at[j] * d->out_stride;
     }
+    fetch_next(d->out, d->out_stride, d->queries, width_of(d->value_row, heads, kind));
     dots(sums, &pairs, d->dout, d->dout_stride, 0, d->value_row, heads, kind);
     memcpy(d->delta, sums, (size_t)(d->queries * heads) * sizeof *sums);
 }
@@ -426,6 +439,10 @@ INLINE void add(const near_sums *a, const int heads, const int kind)
     store8(scale, splat8(a->scale));
     for (int32_t j = 0; j < a->keys; j++) {
         const int64_t from = a->starts[j], to = a->starts[j + 1];
+        if (a->dk)
+            fetch_row(a->dk + (j + AHEAD_KEYS) * a->dk_stride, width_of(a->row, heads, kind));
+        if (a->dv)
+            fetch_row(a->dv + (j + AHEAD_KEYS) * a->dv_stride, width_of(a->value_row, heads, kind));
         if (kind != ANY && width_of(0, heads, kind) <= MOST_VECTORS / 2 * SPREAD && a->dk && a->dv) {
             add_to_both(a->dk + j * a->dk_stride, a->dv + j * a->dv_stride, a->add ? one : NULL, a, from, to, heads,
                         kind);
