@@ -438,12 +438,17 @@ static void store_table_gradients(const call_state *s)
         }
 }
 
-int mg_attn_backward(const mg_attn_plan *plan, const mg_attn_call *call)
+static int tell(const last_keys *last) { return last ? last->then(last->context) : 0; }
+
+int mg_attn_backward_last_first(const mg_attn_plan *plan, const mg_attn_call *call, const last_keys *last)
 {
-    if (plan && plan->backend->whole_backward)
-        return plan->backend->whole_backward(plan, call);
     call_state s;
-    int status = mg_attn_call_begin(&s, plan, call, 1);
+    int status;
+    if (plan && plan->backend->whole_backward) {
+        status = plan->backend->whole_backward(plan, call);
+        return status ? status : tell(last);
+    }
+    status = mg_attn_call_begin(&s, plan, call, 1);
     if (status)
         return status;
     begin(&s);
@@ -453,11 +458,18 @@ int mg_attn_backward(const mg_attn_plan *plan, const mg_attn_call *call)
             return status;
         do_band(&s);
     }
-    if (s.has_pairs)
-        mg_attn_near_backward(&s);
-    else
+    if (s.has_pairs) {
+        status = mg_attn_near_backward(&s, last);
+    } else {
         mg_attn_parallel(s.threads, 1, larger_of(plan->tile_rows, plan->tile_columns), store_gradients, &s);
+        status = tell(last);
+    }
     if (s.sums)
         store_table_gradients(&s);
-    return 0;
+    return status;
+}
+
+int mg_attn_backward(const mg_attn_plan *plan, const mg_attn_call *call)
+{
+    return mg_attn_backward_last_first(plan, call, NULL);
 }

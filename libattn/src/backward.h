@@ -16,6 +16,15 @@ static inline double *sums_of(const call_state *s, int32_t head, int64_t tile_ro
 }
 
 /* --- backward.c --- */
+/* Where somebody waits for the gradients of the last keys, from `from` on: dk and dv of these, and of up to a tile's
+   before them, come first, then `then`, once, then the rest. Where tiles make them, all come first. */
+typedef struct last_keys {
+    int64_t from;
+    int (*then)(void *context);
+    void *context;
+} last_keys;
+/* As mg_attn_backward, or what `then` returned. last NULL: nobody waits. */
+int mg_attn_backward_last_first(const mg_attn_plan *plan, const mg_attn_call *call, const last_keys *last);
 typedef enum gradient { GRADIENT_Q, GRADIENT_K, GRADIENT_V } gradient;
 /* What tiles give to one token of one head, to a row that ends with zeros. */
 void mg_attn_tile_gradient(float *row, const call_state *s, gradient which, int64_t token, int32_t head);

@@ -9,6 +9,7 @@
  */
 #ifndef MG_ATTN_CONTEXT_INTERNAL_H
 #define MG_ATTN_CONTEXT_INTERNAL_H
+#include "backward.h"
 #include "context_port.h"
 #include "context_rows.h"
 #include "halo.h"
@@ -116,7 +117,7 @@ float *mg_attn_context_carve(context_run *r, int wanted, int64_t a, int64_t b, i
    r->status. */
 void mg_attn_context_forward_shard(context_run *r, int32_t shard, mg_attn_tensor k, mg_attn_tensor v, int first);
 void mg_attn_context_backward_shard(context_run *r, int32_t shard, mg_attn_tensor k, mg_attn_tensor v,
-                                    mg_attn_tensor dk, mg_attn_tensor dv, int first);
+                                    mg_attn_tensor dk, mg_attn_tensor dv, int first, const last_keys *last);
 
 /* The two halves of rows [rows][heads][dim], [rows][heads][value_dim]. */
 static inline mg_attn_tensor keys_of(const context_run *r, float *kv)

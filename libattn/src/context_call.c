@@ -217,7 +217,7 @@ void mg_attn_context_forward_shard(context_run *r, int32_t index, mg_attn_tensor
 }
 
 void mg_attn_context_backward_shard(context_run *r, int32_t index, mg_attn_tensor k, mg_attn_tensor v,
-                                    mg_attn_tensor dk, mg_attn_tensor dv, int first)
+                                    mg_attn_tensor dk, mg_attn_tensor dv, int first, const last_keys *last)
 {
     if (r->status)
         return;
@@ -231,7 +231,7 @@ void mg_attn_context_backward_shard(context_run *r, int32_t index, mg_attn_tenso
     if (adds_dtable)
         call.dtable = r->dtable_part;
     mg_attn_parallel_between(mg_attn_messages_progress, &r->messages);
-    r->status = mg_attn_backward(s->plan, &call);
+    r->status = mg_attn_backward_last_first(s->plan, &call, last);
     mg_attn_parallel_between(NULL, NULL);
     if (!r->status && adds_dq)
         mg_attn_rows_add(r->call.dq, call.dq, r->c->rows, call.heads, call.dim, call.threads);

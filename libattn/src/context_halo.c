@@ -1,7 +1,9 @@
 /* Halo: sparse attention over own keys and those fetched rows that the rank's pairs name.
  *
  *     forward     fetch ~~> behind own k, v | attention over both
- *     backward    fetch ~~> behind own k, v | both | from behind own dk, dv ~~> return | add      keys_kept: no fetch
+ *     backward    fetch ~~> behind own k, v | fetched ones' dk, dv ~~> return, while own ones are made | add
+ *
+ * keys_kept: backward does not fetch.
  *
  * The pairs are kept by local row: [own | fetched], one plan. Pairs that segments or the masked code hide are left out:
  * nothing is fetched for them. Two plans, own keys while the halo travels and fetched ones merged, cost more than the
@@ -201,9 +203,17 @@ static int fetch(context_run *r)
     return 0;
 }
 
-/* Gradients of fetched rows go home. What was given is gone: its memory takes what returns. */
-static int give_back(context_run *r)
+/* Gradients of fetched rows on their way home. */
+typedef struct way_home {
+    context_run *r;
+    int posted, status;
+} way_home;
+
+/* What was given is gone: its memory takes what returns. */
+static int post_home(void *context)
 {
+    way_home *home = context;
+    context_run *r = home->r;
     const mg_attn_context *c = r->c;
     const mg_attn_call *call = &r->call;
     float *rows = travelling(r, call->dk, call->dv);
@@ -213,8 +223,9 @@ static int give_back(context_run *r)
         mg_attn_rows_copy(values_in(r, rows), rows_from(call->dv, c->rows, 0), halo_rows(c->halo), call->heads,
                           call->value_dim, call->threads);
     }
-    const int status = mg_attn_halo_post(c->halo, &r->messages, rows, r->given_rows, r->key_floats, 1);
-    return status ? status : mg_attn_messages_wait_all(&r->messages);
+    home->posted = 1;
+    home->status = mg_attn_halo_post(c->halo, &r->messages, rows, r->given_rows, r->key_floats, 1);
+    return home->status;
 }
 
 static void add_returned(const context_run *r)
@@ -288,16 +299,20 @@ static void zero_unseen(const context_run *r)
 
 int mg_attn_context_halo_backward(context_run *r)
 {
+    way_home home = {.r = r};
+    const last_keys fetched = {.from = r->c->rows, .then = post_home, .context = &home};
     int status = r->c->keys_kept ? 0 : fetch(r);
     if (status)
         return status;
     if (r->values)
         by_head(r, gather_values);
     if (r->c->shard_count)
-        mg_attn_context_backward_shard(r, 0, r->call.k, r->call.v, r->call.dk, r->call.dv, 1);
+        mg_attn_context_backward_shard(r, 0, r->call.k, r->call.v, r->call.dk, r->call.dv, 1, &fetched);
     else
         zero_unseen(r);
-    status = give_back(r);
+    if (!home.posted) /* the others wait, whatever happened here */
+        post_home(&home);
+    status = home.status ? home.status : mg_attn_messages_wait_all(&r->messages);
     if (status)
         return status;
     add_returned(r);

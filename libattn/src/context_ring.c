@@ -164,14 +164,14 @@ static int backward_step(context_run *r, int32_t index)
     mg_attn_tensor k, v;
     int status = take_shard(&k, &v, r, index);
     if (!status && !s->step)
-        mg_attn_context_backward_shard(r, index, k, v, r->call.dk, r->call.dv, index == 0);
+        mg_attn_context_backward_shard(r, index, k, v, r->call.dk, r->call.dv, index == 0, NULL);
     if (status || !s->step)
         return status;
     status = mg_attn_messages_wait(&r->messages, GRADIENT + at);
     if (status)
         return status;
     mg_attn_context_backward_shard(r, index, k, v, keys_of(r, r->gradients[at]),
-                                   values_of(r, r->gradients[at], s->keys), index == 0);
+                                   values_of(r, r->gradients[at], s->keys), index == 0, NULL);
     return mg_attn_messages_send(&r->messages, GRADIENT + at, rank_of(c, group_after(c, s->step), c->place),
                                  TAG_GRADIENTS, r->gradients[at], shard_bytes(r, s->keys));
 }

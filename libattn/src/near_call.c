@@ -25,6 +25,7 @@ enum {
 typedef struct near_context {
     call_state *s;
     int32_t head, heads; /* at hand */
+    int64_t key_tile;    /* the first at hand */
 } near_context;
 
 static int32_t heads_at_once(const call_state *s, int32_t head)
@@ -495,9 +496,10 @@ static void store_key_bias(const near_context *c, int64_t key)
     }
 }
 
-static void backward_key_tile(void *context, int thread, int64_t step, int64_t tile)
+static void backward_key_tile(void *context, int thread, int64_t step, int64_t task)
 {
     const near_context *c = context;
+    const int64_t tile = c->key_tile + task;
     const call_state *s = c->s;
     const mg_attn_plan *plan = s->plan;
     const mg_attn_call *call = &s->call;
@@ -542,14 +544,27 @@ static void backward_key_tile(void *context, int thread, int64_t step, int64_t t
     }
 }
 
-void mg_attn_near_backward(call_state *s)
+/* Key tiles [begin, end). */
+static void backward_keys(near_context *c, int64_t begin, int64_t end)
 {
-    const mg_attn_call *call = &s->call;
+    const mg_attn_call *call = &c->s->call;
+    c->key_tile = begin;
+    if (call->dk.data || call->dv.data || call->dkey_bias)
+        mg_attn_parallel(c->s->threads, 1, end - begin, backward_key_tile, c);
+}
+
+int mg_attn_near_backward(call_state *s, const last_keys *last)
+{
+    const int64_t tiles = tiles_of(s->plan->keys), waited_for = last ? last->from / TILE : 0;
     near_context c = {.s = s};
-    for (; c.head < call->heads; c.head += c.heads) {
+    int status = 0;
+    for (; c.head < s->call.heads; c.head += c.heads) {
         c.heads = heads_at_once(s, c.head);
         mg_attn_parallel(s->threads, 1, s->plan->tile_rows, backward_tile_row, &c);
-        if (call->dk.data || call->dv.data || call->dkey_bias)
-            mg_attn_parallel(s->threads, 1, tiles_of(s->plan->keys), backward_key_tile, &c);
+        backward_keys(&c, waited_for, tiles);
+        if (last && c.head + c.heads == s->call.heads)
+            status = last->then(last->context);
+        backward_keys(&c, 0, waited_for);
     }
+    return status;
 }
