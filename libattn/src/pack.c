@@ -136,8 +136,10 @@ static const float *load_token(float room[ROOM], const packing *p, int part, int
     if (scale != 1) /* all but the bias element */
         for (int32_t d = 0; d < dim; d++)
             room[d] *= scale;
-    const float bias = s->call.key_bias ? s->call.key_bias[head * s->plan->keys + token + i] : 0;
-    room[dim] = p->side == &s->queries ? 1 : bias * s->score_unit;
+    if (p->side == &s->queries)
+        room[dim] = 1;
+    else
+        room[dim] = s->call.key_bias ? s->call.key_bias[head * s->plan->keys + token + i] * s->score_unit : 0;
     return room;
 }
 
