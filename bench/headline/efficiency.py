@@ -98,9 +98,9 @@ def quarters(rows):
 
 
 def table(heads, rows):
-    print("%-15s" % "" + "".join("%15s" % h for h in heads))
+    print("%-15s" % "" + "".join("%17s" % h for h in heads))
     for what, values in zip(("quarter", "median", "three quarters"), quarters(rows)):
-        print("%-15s" % what + "".join("%15.3f" % v for v in values))
+        print("%-15s" % what + "".join("%17.3f" % v for v in values))
 
 
 def judge(what, value, bar):

@@ -22,8 +22,7 @@ enum { ANY = 0, HALVES = -1 }; /* kinds of rows; else the vectors of a head */
 enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 24, AHEAD_TOKENS = 32, AHEAD_KEYS = 4, FEW_CODES = 4 };
 #define ALIGNED __attribute__((aligned(64)))
 
-/* The rows that a later pair needs, to the second cache: the first has so few misses under way that loads wait for
- * them. */
+/* The rows that a later pair needs, to the second cache: fetched to the first they took longer on Zen 4 (README.md). */
 INLINE void fetch_row(const float *row, int32_t floats)
 {
     UNROLL

@@ -129,6 +129,15 @@ static void one_rank_has_all(void **state)
     problem_free(p);
 }
 
+/* The first half of the tokens sees nothing, and is seen by the others. */
+static void ranks_that_see_nothing_are_seen(void **state)
+{
+    (void)state;
+    problem *p = make((problem){.kind = MG_ATTN_NEAR, .mask_far = 1, .pattern = BAND, .with = TABLE});
+    memset(p->codes_of, p->codes - 1, (size_t)(p->queries / 2 * p->keys));
+    every_method(p, NULL, 1);
+}
+
 /* Each result alone is not asked for, then each alone is. */
 static void any_gradient_may_be_left_out(void **state)
 {
@@ -230,6 +239,7 @@ int main(void)
         cmocka_unit_test(dropout_by_ids),
         cmocka_unit_test(other_shapes),
         cmocka_unit_test(one_rank_has_all),
+        cmocka_unit_test(ranks_that_see_nothing_are_seen),
         cmocka_unit_test(any_gradient_may_be_left_out),
         cmocka_unit_test(same_bits),
         cmocka_unit_test(unseen_shards_do_not_travel),
