@@ -29,6 +29,7 @@ static int always(void) { return 1; }
 
 DECLARE_KERNELS(portable)
 #ifdef MG_HAVE_X86_VARIANTS
+#include <cpuid.h>
 DECLARE_KERNELS(v3)
 DECLARE_KERNELS(v4)
 void mg_attn_turn_codes_v4(uint8_t *, const uint8_t *, int64_t);
@@ -53,7 +54,6 @@ static int has_v4(void)
 #ifdef MG_HAVE_AMX
 #include "amx.h"
 
-#include <cpuid.h>
 static int has_amx(void)
 {
     unsigned a, b, c, d;
@@ -61,6 +61,24 @@ static int has_amx(void)
            __builtin_cpu_supports("avx512vbmi") && mg_attn_amx_supported();
 }
 #endif
+
+int mg_attn_half_pipes(void)
+{
+#ifdef MG_HAVE_X86_VARIANTS
+    enum { UNKNOWN, NO, YES };
+    static atomic_int known;
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (answer == UNKNOWN) { /* AMD64 manual, volume 3, CPUID 8000_001A: bit 2 of eax is FP256, bit 3 FP512 */
+        unsigned a = 0, b, c, d;
+        const int is_there = __get_cpuid(0x8000001A, &a, &b, &c, &d);
+        answer = is_there && (a & 0xC) == 4 ? YES : NO;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == YES;
+#else
+    return 0;
+#endif
+}
 
 /* Best last but for the reference, which is chosen only by name. */
 static const attn_backend backends[] = {

@@ -91,7 +91,8 @@ static int do_lanes_tile(const chunk_task *c, const tile_place *place, int32_t h
                        .dq = part_of(s->dq, query_unit, s->dq_row),
                        .dk = part_of(s->dk, key_unit, dim1),
                        .dv = part_of(s->dv, key_unit, value_dim),
-                       .ds = c->w.ds};
+                       .ds = c->w.ds,
+                       .half_pipes = mg_attn_half_pipes()};
     t.sum_q = s->paired ? s->turned[0] + query_unit * dim1 * (TILE / 2) : t.q;
     t.sum_dout = s->paired ? s->turned[1] + query_unit * value_dim * (TILE / 2) : t.dout;
     t.store_ds = call->dtable || call->dvalues;

@@ -96,6 +96,12 @@ INLINE __m512 multiply_add_one(__m512 sum, __m512 x, const float *element)
     return sum;
 }
 
+INLINE __m256 multiply_add_one_of_8(__m256 sum, __m256 x, const float *element)
+{
+    __asm__(MULTIPLY_ADD " %2%{1to8%}, %1, %0" : "+v"(sum) : "v"(x), "m"(*element));
+    return sum;
+}
+
 /* s[r][v] += x[v] * elements[r], the elements `apart`: a product of outer kind, of which kernels are made. An element
  * that is broadcast inside its two multiply-adds takes two loads and no instruction of its own: with FOLDED of eight
  * so, two loads a cycle still suffice, and the front end has 20 instructions instead of 26. */

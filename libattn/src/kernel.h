@@ -74,6 +74,7 @@ typedef struct backward_tile {
     float *dk, *dv;    /* as k and v */
     float *ds;         /* [2][64][32] scratch: dS on return, unless only dv is wanted (all else NULL, need_ds 0) */
     int need_ds;  /* for anything but dv */
+    int half_pipes; /* mg_attn_half_pipes() */
     int store_ds; /* else ds may be left as it is, where tokens are words of two */
     /* What the next tile will need, to be fetched on the side: its arrays, NULL where there is none, and the codes of
        another tile, NULL or 64 rows of 64 bytes. */
@@ -213,6 +214,10 @@ typedef struct attn_backend {
 /* NULL: the best this processor runs, or the one that MEGAGRAPH_ATTN_BACKEND names. NULL on error, with the line set.
  */
 const attn_backend *mg_attn_backend_chosen(void);
+
+/* Whether instructions of 512 bits take pipes of 256 in two halves, as Zen 4 says of itself: then those of 256 bits may be
+   as fast, and waste less. */
+int mg_attn_half_pipes(void);
 
 /* A tile where a token is not finite and some pairs are hidden. Pairs of such tokens that are seen are added one by one
    in plain C, hidden ones are passed over, where a kernel would multiply them by 0; for the kernel those tokens are
