@@ -64,7 +64,7 @@ static const uint8_t *codes_ahead(const chunk_task *c, const tile_place *place)
 /* `next` and its head: what is done after this, to be fetched meanwhile; its tile is NULL where nothing is known.
    Returns 0 where all pairs are hidden. */
 static int do_lanes_tile(const chunk_task *c, const tile_place *place, int32_t head, const tile_place *next,
-                         int32_t next_head)
+                         int32_t next_head, table_tile *table)
 {
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
@@ -92,6 +92,7 @@ static int do_lanes_tile(const chunk_task *c, const tile_place *place, int32_t h
                        .dk = part_of(s->dk, key_unit, dim1),
                        .dv = part_of(s->dv, key_unit, value_dim),
                        .ds = c->w.ds,
+                       .table = call->dtable ? table : NULL,
                        .half_pipes = mg_attn_half_pipes()};
     t.sum_q = s->paired ? s->turned[0] + query_unit * dim1 * (TILE / 2) : t.q;
     t.sum_dout = s->paired ? s->turned[1] + query_unit * value_dim * (TILE / 2) : t.dout;
@@ -128,15 +129,17 @@ static void do_tile(const chunk_task *c, const tile_place *place, int32_t head, 
 {
     const call_state *s = c->s;
     const mg_attn_call *call = &s->call;
-    if (s->bf16 ? mg_attn_bf16_backward_tile(s, &c->w, place, head) : do_lanes_tile(c, place, head, next, next_head)) {
-        if (call->dtable)
-            s->backend->table(
-                &(table_tile){.ds = c->w.ds,
-                              .codes = place->codes,
-                              .rows = round_up((int32_t)smaller_of(TILE, s->plan->queries - place->row * TILE), BLOCK),
-                              .present = place->tile->present,
-                              .entries = s->entries,
-                              .sums = sums_of(s, head, place->row - s->band.first)});
+    table_tile table = {.ds = c->w.ds,
+                        .codes = place->codes,
+                        .rows = round_up((int32_t)smaller_of(TILE, s->plan->queries - place->row * TILE), BLOCK),
+                        .present = place->tile->present,
+                        .one = __builtin_popcountll(place->tile->present) == 1,
+                        .entries = s->entries,
+                        .sums = call->dtable ? sums_of(s, head, place->row - s->band.first) : NULL};
+    if (s->bf16 ? mg_attn_bf16_backward_tile(s, &c->w, place, head)
+                : do_lanes_tile(c, place, head, next, next_head, &table)) {
+        if (call->dtable && table.present)
+            s->backend->table(&table);
         if (call->dvalues && place->tile->entry_count)
             store_value_gradients(s, place, c->w.ds, head);
     }

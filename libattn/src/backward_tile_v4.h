@@ -9,7 +9,8 @@
  * its two multiply-adds takes two loads and no instruction of its own: with six of eight so, two loads a cycle suffice
  * and the front end, which a neighbour on the same core takes half of, has 20 instructions instead of 26.
  *
- * A vector of 16 scores costs the pipes 5 dim + 11: 2 for the bias, 8 for the exponential, 1 for P * (dP - delta). */
+ * A vector of 16 scores costs the pipes 5 dim + 11: 2 for the bias, 8 for the exponential, 1 for P * (dP - delta); and
+ * 1.5 for each code of the table's gradient, which walks over dS for dk take along. */
 #ifndef MG_ATTN_BACKWARD_TILE_V4_H
 #define MG_ATTN_BACKWARD_TILE_V4_H
 #include "forward_v4.h"
@@ -186,11 +187,48 @@ INLINE void score_gradients(parking parked, strip *p, int query, const int dropo
 
 enum { AT_ONCE = 8, WORDS = BLOCK / PER_WORD };
 
+/* What else a walk over the rows of dS does: sums by code of some codes, compared with the bytes of a row. Additions have
+ * pipes of their own on Zen, and everywhere the rows are in registers. */
+enum { CODES_AT_ONCE = 6, ONE = -1 }; /* ONE: all pairs have the code */
+typedef struct code_sums {
+    const uint8_t *codes; /* of the strip in the first row */
+    __m256i code[CODES_AT_ONCE];
+    __m512 sum[CODES_AT_ONCE][VECS];
+} code_sums;
+
+/* In place, of which the compiler makes copies else. */
+INLINE void add_where_set(__m512 *sum, __mmask16 set, __m512 x)
+{
+    __asm__("vaddps %2, %0, %0%{%1%}" : "+v"(*sum) : "Yk"(set), "v"(x));
+}
+
+INLINE void add_by_code(__m512 sum[][VECS], const code_sums *of, const int count, int row, const __m512 x[VECS])
+{
+    if (count == ONE) {
+        UNROLL
+        for (int v = 0; v < VECS; v++)
+            sum[0][v] = _mm512_add_ps(sum[0][v], x[v]);
+        return;
+    }
+    const __m256i codes = _mm256_loadu_si256((const __m256i *)(of->codes + row * TILE));
+    UNROLL
+    for (int i = 0; i < count; i++) {
+        const __mmask32 equal = _mm256_cmpeq_epi8_mask(codes, of->code[i]);
+        add_where_set(&sum[i][0], (__mmask16)equal, x[0]);
+        add_where_set(&sum[i][1], (__mmask16)_kshiftri_mask32(equal, LANES), x[1]);
+    }
+}
+
 /* lanes[d][v] += sum over queries of broadcast[d][query] * rows[query][v], for `dims` d; or over words of two */
 INLINE void accumulate_some(float *lanes, const float *rows, const float *broadcast, int queries, int32_t dim,
-                            const int dims)
+                            const int dims, code_sums *by_code, const int codes)
 {
+    const int sums = codes == ONE ? 1 : codes;
     block sum;
+    __m512 of_codes[CODES_AT_ONCE][VECS];
+    UNROLL
+    for (int i = 0; i < sums; i++)
+        of_codes[i][0] = by_code->sum[i][0], of_codes[i][1] = by_code->sum[i][1];
     UNROLL
     for (int d = 0; d < dims; d++) {
         UNROLL
@@ -202,6 +240,8 @@ INLINE void accumulate_some(float *lanes, const float *rows, const float *broadc
         for (int r = 0; r < WORDS; r++) {
             const float *row = rows + (query + r) * STRIP;
             const __m512 x[VECS] = {_mm512_loadu_ps(row), _mm512_loadu_ps(row + LANES)};
+            if (codes)
+                add_by_code(of_codes, by_code, codes, query + r, x);
             multiply_add(sum, x, broadcast + r, WORDS, dims);
         }
     }
@@ -211,15 +251,18 @@ INLINE void accumulate_some(float *lanes, const float *rows, const float *broadc
         for (int v = 0; v < VECS; v++)
             _mm512_storeu_ps(lanes + d * HALF + v * LANES, sum[d][v]);
     }
+    UNROLL
+    for (int i = 0; i < sums; i++)
+        by_code->sum[i][0] = of_codes[i][0], by_code->sum[i][1] = of_codes[i][1];
 }
 
-INLINE void accumulate(float *lanes, const float *rows, const float *broadcast, int queries, int32_t dim)
+/* All d from `d` on. */
+INLINE void accumulate(float *lanes, const float *rows, const float *broadcast, int queries, int32_t d, int32_t dim)
 {
-    int32_t d = 0;
     for (; d + AT_ONCE <= dim; d += AT_ONCE)
-        accumulate_some(lanes + d * HALF, rows, broadcast + d * WORDS, queries, dim, AT_ONCE);
+        accumulate_some(lanes + d * HALF, rows, broadcast + d * WORDS, queries, dim, AT_ONCE, NULL, 0);
     for (; d < dim; d++)
-        accumulate_some(lanes + d * HALF, rows, broadcast + d * WORDS, queries, dim, 1);
+        accumulate_some(lanes + d * HALF, rows, broadcast + d * WORDS, queries, dim, 1, NULL, 0);
 }
 
 INLINE void set_keys(strip *p, int lane)
@@ -232,6 +275,70 @@ INLINE void set_keys(strip *p, int lane)
     p->dk = t->dk ? t->dk + of_k : NULL;
     p->dv = t->dv ? t->dv + of_v : NULL;
     p->ds = t->ds + half_lane(lane, TILE);
+}
+
+/* --- dk, with sums by code as far as its walks take them --- */
+
+enum { WALKS = 4 };
+typedef struct codes_taken {
+    int one, count;
+    int32_t codes[CODES_AT_ONCE * WALKS];
+    code_sums walks[WALKS];
+} codes_taken;
+
+/* Takes codes out of the table's `present`. */
+static void take_codes(codes_taken *taken, const backward_tile *t)
+{
+    const int walks = PER_WORD > 1 || !t->table || !t->dk || many_codes(t->table->present) ? 0 : t->dim / AT_ONCE;
+    taken->count = 0;
+    if (!walks)
+        return;
+    taken->one = t->table->one;
+    for (; t->table->present && taken->count < CODES_AT_ONCE * (walks < WALKS ? walks : WALKS); taken->count++) {
+        code_sums *walk = &taken->walks[taken->count / CODES_AT_ONCE];
+        const int i = taken->count % CODES_AT_ONCE, code = __builtin_ctzll(t->table->present);
+        t->table->present &= t->table->present - 1;
+        taken->codes[taken->count] = code;
+        walk->code[i] = _mm256_set1_epi8((char)code);
+        walk->sum[i][0] = walk->sum[i][1] = _mm512_setzero_ps();
+    }
+}
+
+static void give_sums(const codes_taken *taken, const backward_tile *t)
+{
+    for (int i = 0; i < taken->count; i++) {
+        const __m512 *sum = taken->walks[i / CODES_AT_ONCE].sum[i % CODES_AT_ONCE];
+        t->table->sums[taken->codes[i]] += total((vec)_mm512_add_ps(sum[0], sum[1]));
+    }
+}
+
+#define DEFINE_WALK(name, codes)                                                                                       \
+    __attribute__((noinline)) static void name(float *lanes, const float *rows, const float *broadcast, int queries,   \
+                                               int32_t dim, code_sums *by_code)                                        \
+    {                                                                                                                  \
+        accumulate_some(lanes, rows, broadcast, queries, dim, AT_ONCE, by_code, codes);                                \
+    }
+DEFINE_WALK(walk_one, ONE)
+DEFINE_WALK(walk_1, 1)
+DEFINE_WALK(walk_2, 2)
+DEFINE_WALK(walk_3, 3)
+DEFINE_WALK(walk_4, 4)
+DEFINE_WALK(walk_5, 5)
+DEFINE_WALK(walk_6, 6)
+
+INLINE void key_gradients(strip *p, const float *rows, codes_taken *taken, int queries, int32_t dim)
+{
+    static void (*const walks[])(float *, const float *, const float *, int, int32_t, code_sums *) = {
+        walk_one, walk_1, walk_2, walk_3, walk_4, walk_5, walk_6};
+    const backward_tile *t = p->t;
+    int32_t d = 0;
+    for (int done = 0; PER_WORD == 1 && done < taken->count; done += CODES_AT_ONCE, d += AT_ONCE) {
+        const int left = taken->count - done, now = left < CODES_AT_ONCE ? left : CODES_AT_ONCE;
+        code_sums *walk = &taken->walks[done / CODES_AT_ONCE];
+        walk->codes = t->table->codes + p->lane;
+        walks[taken->one ? 0 : now](p->dk + d * HALF, rows, t->sum_q + d * WORDS, queries, dim, walk);
+    }
+    accumulate(p->dk, rows, t->sum_q, queries, d, dim);
 }
 
 #include "backward_query_v4.h"
@@ -250,7 +357,9 @@ INLINE void tile(const backward_tile *t, const int kind, const int dropout, cons
     paired twos __attribute__((aligned(64)));
     float lse[TILE] __attribute__((aligned(64)));
     strip p = {.t = t, .lse = lse, .words = &twos};
+    codes_taken taken;
     scale_lse(lse, t);
+    take_codes(&taken, t);
     const int queries = t->query_blocks * BLOCK;
     const int32_t dims = dim ? dim : t->dim, value_dims = dim ? dim : t->value_dim;
     if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32) {
@@ -264,10 +373,11 @@ INLINE void tile(const backward_tile *t, const int kind, const int dropout, cons
         for (int query = 0; query < queries && t->need_ds; query += ROWS)
             score_gradients(parked, &p, query, dropout, dim);
         if (t->dv)
-            accumulate(p.dv, PER_WORD == 1 ? *parked : *twos.p, t->sum_dout, queries, value_dims);
+            accumulate(p.dv, PER_WORD == 1 ? *parked : *twos.p, t->sum_dout, queries, 0, value_dims);
         if (t->dk)
-            accumulate(p.dk, PER_WORD == 1 ? p.ds : *twos.ds, t->sum_q, queries, dims);
+            key_gradients(&p, PER_WORD == 1 ? p.ds : *twos.ds, &taken, queries, dims);
     }
+    give_sums(&taken, t);
     if (t->dq)
         query_gradients(t, PER_WORD == 1 ? t->ds : **twos.ds_rows);
 }

@@ -161,6 +161,7 @@ static void add_bad_pairs(const backward_tile *t, float *bias, float *ds, uint64
 void mg_attn_careful_backward(const backward_tile *t, float *bias, float *room, void (*kernel)(const backward_tile *))
 {
     backward_tile clean = *t;
+    clean.table = NULL;
     const uint64_t keys = bad_keys(t), queries = bad_queries(t);
     float *ds = room;
     add_bad_pairs(t, bias, ds, keys, queries);

@@ -52,6 +52,20 @@ typedef struct forward_tile {
     const float *next_k, *next_v; /* of the next tile, to be fetched on the side */
 } forward_tile;
 
+/* Sums of dS by code: sums[c] += sum of ds where codes = c, for the codes in `present`. A tile of many codes adds pair by
+   pair; with less, a code's sum goes by lane, strip after strip, in whatever kernel it is made. */
+typedef struct table_tile {
+    const float *ds;      /* [2][64][32] */
+    const uint8_t *codes; /* [64][64] */
+    int32_t rows;         /* rows in use, a multiple of 8 */
+    uint64_t present;     /* bit c: code c < 63 may occur; bit 63: codes from 63 on may occur */
+    int one;              /* all pairs have the one code of `present` */
+    int32_t entries;      /* all codes are below */
+    double *sums;         /* [entries] */
+} table_tile;
+
+static inline int many_codes(uint64_t present) { return present >> 63 || __builtin_popcountll(present) > 24; }
+
 enum { AHEAD = 8 }; /* k, v, dk, dv, k_rows, q, dout, dq */
 
 /* Adds one tile's share to the gradients. Lanes are keys. dS = P * (keep * (dout . v) - delta). */
@@ -76,22 +90,13 @@ typedef struct backward_tile {
     int need_ds;  /* for anything but dv */
     int half_pipes; /* mg_attn_half_pipes() */
     int store_ds; /* else ds may be left as it is, where tokens are words of two */
+    table_tile *table; /* whose sums may be made on the way: these codes are taken out of `present`; or NULL */
     /* What the next tile will need, to be fetched on the side: its arrays, NULL where there is none, and the codes of
        another tile, NULL or 64 rows of 64 bytes. */
     const float *ahead[AHEAD];
     const uint8_t *codes_ahead;
     int64_t codes_stride;
 } backward_tile;
-
-/* Sums of dS by code: sums[c] += sum of ds where codes = c, for the codes in `present`. */
-typedef struct table_tile {
-    const float *ds;      /* [2][64][32] */
-    const uint8_t *codes; /* [64][64] */
-    int32_t rows;         /* rows in use, a multiple of 8 */
-    uint64_t present;     /* bit c: code c < 63 may occur; bit 63: codes from 63 on may occur */
-    int32_t entries;      /* all codes are below */
-    double *sums;         /* [entries] */
-} table_tile;
 
 /* Sparse attention: listed pairs of some queries that follow each other, for some heads at once, whose elements lie
    side by side in a token's row. Lists are short, so a kernel gets several. Arrays [..][heads] have NEAR_PAD more

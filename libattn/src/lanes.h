@@ -132,6 +132,21 @@ INLINE vec add_where(vec acc, ivec codes, int32_t code, vec y)
 #endif
 }
 
+/* The sum of the lanes. */
+INLINE double total(vec x)
+{
+#if defined(__AVX512F__)
+    const __m512 upper = _mm512_shuffle_f32x4((__m512)x, (__m512)x, 0x4e);
+    return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)),
+                                              _mm512_cvtps_pd(_mm512_castps512_ps256(upper))));
+#else
+    double sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum += x[i];
+    return sum;
+#endif
+}
+
 /* table[codes] of a table held in registers: LOOKUP entries at most, so LOOKUP is 0 where that does not pay. */
 typedef struct lookup_table {
 #if defined(__AVX512F__)

@@ -9,21 +9,7 @@
 
 void KERNEL(mg_attn_table_tile)(const table_tile *t);
 
-enum { TOGETHER = LANES == 16 ? 8 : 4, MANY = 24 };
-
-INLINE double total(vec x)
-{
-#if defined(__AVX512F__)
-    const __m512 upper = _mm512_shuffle_f32x4((__m512)x, (__m512)x, 0x4e);
-    return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)),
-                                              _mm512_cvtps_pd(_mm512_castps512_ps256(upper))));
-#else
-    double sum = 0;
-    for (int i = 0; i < LANES; i++)
-        sum += x[i];
-    return sum;
-#endif
-}
+enum { TOGETHER = LANES == 16 ? 8 : 4 };
 
 /* Sums of `count` codes, two chains of additions each; `only`: every pair has the one code. */
 INLINE void add_some(const table_tile *t, const int32_t *codes, const int count, const int only)
@@ -84,13 +70,13 @@ void KERNEL(mg_attn_table_tile)(const table_tile *t)
 {
     int32_t codes[64];
     int count = 0;
-    if (t->present >> 63 || __builtin_popcountll(t->present) > MANY) {
+    if (many_codes(t->present)) {
         add_pairs(t);
         return;
     }
     for (uint64_t left = t->present; left; left &= left - 1)
         codes[count++] = __builtin_ctzll(left);
-    if (count == 1) {
+    if (t->one) {
         add_only(t, codes);
         return;
     }
