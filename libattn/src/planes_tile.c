@@ -7,11 +7,12 @@ void KERNEL(mg_attn_expand_planes)(uint8_t out[PAIRS], const uint64_t *planes, i
 
 #if defined(__AVX512BW__)
 /* A plane's word is the mask of a register of bytes. */
-INLINE void expand_row(uint8_t *out, const uint64_t *words, int count)
+INLINE void expand_row(uint8_t *out, const uint64_t *words, const int count)
 {
     __m512i codes = _mm512_setzero_si512();
+    UNROLL
     for (int p = 0; p < count; p++)
-        codes = _mm512_or_si512(codes, _mm512_maskz_set1_epi8(words[p * TILE], (char)(1 << p)));
+        codes = _mm512_or_si512(codes, _mm512_maskz_mov_epi8(words[p * TILE], _mm512_set1_epi8((char)(1 << p))));
     _mm512_storeu_si512(out, codes);
 }
 #else
@@ -26,7 +27,7 @@ INLINE uint64_t spread_bits(uint8_t bits)
 #endif
 }
 
-INLINE void expand_row(uint8_t *out, const uint64_t *words, int count)
+INLINE void expand_row(uint8_t *out, const uint64_t *words, const int count)
 {
     for (int byte = 0; byte < 8; byte++) {
         uint64_t codes = 0;
@@ -37,8 +38,23 @@ INLINE void expand_row(uint8_t *out, const uint64_t *words, int count)
 }
 #endif
 
+/* Tiles follow each other in memory, and the next one is usually next. */
+INLINE void expand(uint8_t out[PAIRS], const uint64_t *planes, const int count)
+{
+    for (int row = 0; row < TILE; row++) {
+        __builtin_prefetch(planes + count * TILE + row * count);
+        expand_row(out + row * TILE, planes + row, count);
+    }
+}
+
+#define CASE(count)                                                                                                    \
+    case count:                                                                                                        \
+        expand(out, planes, count);                                                                                    \
+        break;
+
 void KERNEL(mg_attn_expand_planes)(uint8_t out[PAIRS], const uint64_t *planes, int count)
 {
-    for (int row = 0; row < TILE; row++)
-        expand_row(out + row * TILE, planes + row, count);
+    switch (count) {
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
+    }
 }
