@@ -120,6 +120,7 @@ typedef struct near_list {
     /* forward: the softmax so far of one query, unless this is its `first` part; out is divided in the `last` */
     int first, last;
     float *maximum, *sum; /* [queries][heads] */
+    float *log_sums;      /* [queries][heads] out in the last: log of the sum of exp(S), -inf of nothing */
     float *out;           /* [heads][value_row] of each */
     int64_t out_stride;
     /* backward */

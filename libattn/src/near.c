@@ -12,6 +12,7 @@
 #include "near_lanes.h"
 
 #include <float.h>
+#include <math.h>
 
 void KERNEL(mg_attn_near_forward)(const near_list *l);
 void KERNEL(mg_attn_near_backward)(const near_list *l);
@@ -299,6 +300,11 @@ INLINE void forward(const near_list *l, const int heads, const int kind)
                                     .count = l->starts[j + 1] - l->starts[j],
                                     .ahead = l->ahead - l->starts[j]};
         add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, kind);
+    }
+    for (int32_t i = 0; i < l->queries * heads && l->last; i += SPREAD) {
+        const wvec sum = load_whole(l->sum + i), log_sum = load_whole(l->maximum + i) + logarithm(sum);
+        const wivec none = sum == (wvec){0};
+        keep_whole(l->log_sums + i, (wvec)(((wivec)log_sum & ~none) | ((wivec)all(-INFINITY) & none)));
     }
 }
 

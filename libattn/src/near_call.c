@@ -10,7 +10,6 @@
  * the lists. Each sum has one owner and the order of its list, whatever the threads. */
 #include "near_call.h"
 #include "backward.h"
-#include "numbers.h"
 #include "parallel.h"
 
 #include <math.h>
@@ -321,15 +320,12 @@ static int64_t end_of_tile(int64_t tile, int64_t tokens) { return smaller_of(til
 
 /* --- forward --- */
 
-/* lse [heads][queries of the plan] of maximum and sum [queries][heads] */
-static void store_lse(float *lse, const near_context *c, int32_t queries, const float *maximum, const float *sum)
+/* lse [heads][queries of the plan] of log_sums [queries][heads] */
+static void store_lse(float *lse, const near_context *c, int32_t queries, const float *log_sums)
 {
-    float x[ITEMS];
-    for (int32_t i = 0; i < queries * c->heads; i++)
-        x[i] = maximum[i] + logarithm(sum[i]);
     for (int32_t h = 0; h < c->heads; h++)
-        for (int32_t j = 0, i = h; j < queries; j++, i += c->heads)
-            lse[h * c->s->plan->queries + j] = sum[i] == 0 ? -INFINITY : x[i];
+        for (int32_t j = 0; j < queries; j++)
+            lse[h * c->s->plan->queries + j] = log_sums[j * c->heads + h];
 }
 
 static void forward_tile_row(void *context, int thread, int64_t step, int64_t task)
@@ -340,7 +336,7 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
     const int64_t tile = plan->row_order[task], end = end_of_tile(tile, plan->queries);
     const int32_t most = batch_pairs(c);
     const mg_attn_tensor part = {s->part, (int64_t)s->call.heads * s->value_row, s->value_row};
-    float maximum[ITEMS], sum[ITEMS], *lse = s->has_tiles ? s->part_lse : s->call.lse;
+    float maximum[ITEMS], sum[ITEMS], log_sums[ITEMS], *lse = s->has_tiles ? s->part_lse : s->call.lse;
     near_list l = list_of(c);
     target out;
     batch b = {.query = tile * TILE, .last = 1};
@@ -350,7 +346,7 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
     else
         set_target(&out, c, &s->call.out, s->call.type == MG_ATTN_BF16 && !s->call.out_fp32, s->value_row,
                    s->call.value_dim);
-    l.maximum = maximum, l.sum = sum;
+    l.maximum = maximum, l.sum = sum, l.log_sums = log_sums;
     while (next_batch(&b, c, end, most)) {
         set_batch(&l, c, &b);
         l.out = target_rows(&out, c, b.query, &l.out_stride);
@@ -359,7 +355,7 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
             continue;
         store_target(&out, c, b.query, b.queries);
         if (lse)
-            store_lse(lse + c->head * plan->queries + b.query, c, b.queries, maximum, sum);
+            store_lse(lse + c->head * plan->queries + b.query, c, b.queries, log_sums);
     }
 }
 
