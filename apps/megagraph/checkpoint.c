@@ -259,6 +259,13 @@ int mg_checkpoint_save(const char *run, const mg_checkpoint *state, const mg_che
 
 /* --- loading --- */
 
+/* Not -ENOENT, which says that there is no checkpoint: a run would begin anew over what is left of this one. */
+static int is_missing(const char *folder, const char *name)
+{
+    return fail(-EINVAL, "%s/%s: is not there, so the checkpoint is not whole; put it back, or remove %s to begin anew",
+                folder, name, folder);
+}
+
 static int check_file(const char *folder, int f, json_t *entry)
 {
     const char *name = "", *text = "";
@@ -269,6 +276,8 @@ static int check_file(const char *folder, int f, json_t *entry)
         strcmp(name, file_names[f]))
         return fail(-EINVAL, "%s/manifest.json: %s is expected in its list of files", folder, file_names[f]);
     int status = mg_safetensors_hash(&bytes, &hash, mg_files_path(folder, name));
+    if (status == -ENOENT)
+        return is_missing(folder, name);
     if (status)
         return status;
     if (bytes != expected)
@@ -310,7 +319,7 @@ int mg_checkpoint_open(mg_checkpoint *state, const char *run)
     if (!mg_files_exists(folder))
         return fail(-ENOENT, "%s: holds no checkpoint", run);
     const char *name = mg_files_path(folder, "manifest.json");
-    int status = read_text(&text, &bytes, name);
+    int status = mg_files_exists(name) ? read_text(&text, &bytes, name) : is_missing(folder, "manifest.json");
     json_t *manifest = status ? NULL : load_json(name, text, bytes), *files[2];
     if (!status)
         status = manifest ? take_manifest(state, files, name, manifest) : -EINVAL;

@@ -39,7 +39,8 @@ typedef struct mg_checkpoint_arrays {
 
 /* After an error the checkpoint that was there before is untouched. */
 int mg_checkpoint_save(const char *run, const mg_checkpoint *state, const mg_checkpoint_arrays *arrays);
-/* The manifest, with the sizes and checksums of the files checked. -ENOENT: the run has no checkpoint. */
+/* The manifest, with the sizes and checksums of the files checked. -ENOENT: the run has no checkpoint; one that
+   lacks a file is -EINVAL. */
 int mg_checkpoint_open(mg_checkpoint *state, const char *run);
 int mg_checkpoint_read(const mg_checkpoint *state, const mg_checkpoint_arrays *arrays);
 void mg_checkpoint_clear(mg_checkpoint *state);

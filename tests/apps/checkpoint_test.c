@@ -173,6 +173,24 @@ static void truncated_anywhere_is_refused(void **unused)
     end_world(&w);
 }
 
+static void a_missing_file_is_refused(void **unused)
+{
+    (void)unused;
+    static const char *const names[] = {"model.safetensors", "state.safetensors", "manifest.json"};
+    world w = make_world(0);
+    mg_checkpoint state;
+    char path[300];
+    point(&w);
+    for (int n = 0; n < 3; n++) {
+        assert_int_equal(mg_checkpoint_save(folder, &w.state, &w.arrays), 0);
+        snprintf(path, sizeof path, "%s/checkpoint/%s", folder, names[n]);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mg_checkpoint_open(&state, folder), -EINVAL);
+        assert_non_null(strstr(mg_app_last_error(), names[n]));
+    }
+    end_world(&w);
+}
+
 static void a_changed_byte_is_refused(void **unused)
 {
     (void)unused;
@@ -392,11 +410,17 @@ static int remove_folder(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_saved_comes_back),         cmocka_unit_test(of_another_model_is_refused),
-        cmocka_unit_test(truncated_anywhere_is_refused),    cmocka_unit_test(a_changed_byte_is_refused),
-        cmocka_unit_test(hostile_headers_are_refused),      cmocka_unit_test(hostile_manifests_are_refused),
-        cmocka_unit_test(what_is_no_checkpoint_is_refused), cmocka_unit_test(between_the_renames_the_old_one_loads),
-        cmocka_unit_test(killed_at_any_moment_one_loads),   cmocka_unit_test(a_failed_save_keeps_the_old_one),
+        cmocka_unit_test(what_is_saved_comes_back),
+        cmocka_unit_test(of_another_model_is_refused),
+        cmocka_unit_test(truncated_anywhere_is_refused),
+        cmocka_unit_test(a_missing_file_is_refused),
+        cmocka_unit_test(a_changed_byte_is_refused),
+        cmocka_unit_test(hostile_headers_are_refused),
+        cmocka_unit_test(hostile_manifests_are_refused),
+        cmocka_unit_test(what_is_no_checkpoint_is_refused),
+        cmocka_unit_test(between_the_renames_the_old_one_loads),
+        cmocka_unit_test(killed_at_any_moment_one_loads),
+        cmocka_unit_test(a_failed_save_keeps_the_old_one),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
