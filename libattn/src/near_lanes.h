@@ -90,8 +90,9 @@ INLINE void keep_whole(float *p, wvec x) { memcpy(p, &x, sizeof x); }
 INLINE wvec logarithm(wvec x)
 {
     const float high = 0x1.62e4p-1f, low = 0x1.7f7d1cp-20f; /* ln 2 */
-    const wivec exponent = ((wivec)x - 0x3f3504f3) >> 23;
-    const wvec e = __builtin_convertvector(exponent, wvec), r = (wvec)((wivec)x - (exponent << 23)) - 1;
+    typedef uint32_t bits __attribute__((vector_size(sizeof(wvec)))); /* which wrap where lanes hold anything */
+    const wivec exponent = (wivec)((bits)x - 0x3f3504f3) >> 23;
+    const wvec e = __builtin_convertvector(exponent, wvec), r = (wvec)((bits)x - ((bits)exponent << 23)) - 1;
     wvec p = r * -7.902743771e-2f + 1.262231985e-1f;
     p = p * r - 1.299818376e-1f;
     p = p * r + 1.421449592e-1f;
