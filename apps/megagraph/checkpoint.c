@@ -319,7 +319,9 @@ int mg_checkpoint_open(mg_checkpoint *state, const char *run)
     if (!mg_files_exists(folder))
         return fail(-ENOENT, "%s: holds no checkpoint", run);
     const char *name = mg_files_path(folder, "manifest.json");
-    int status = mg_files_exists(name) ? read_text(&text, &bytes, name) : is_missing(folder, "manifest.json");
+    int status = read_text(&text, &bytes, name);
+    if (status == -ENOENT)
+        status = is_missing(folder, "manifest.json");
     json_t *manifest = status ? NULL : load_json(name, text, bytes), *files[2];
     if (!status)
         status = manifest ? take_manifest(state, files, name, manifest) : -EINVAL;

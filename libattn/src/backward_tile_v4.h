@@ -10,7 +10,7 @@
  * and the front end, which a neighbour on the same core takes half of, has 20 instructions instead of 26.
  *
  * A vector of 16 scores costs the pipes 5 dim + 11: 2 for the bias, 8 for the exponential, 1 for P * (dP - delta); and
- * 1.5 for each code of the table's gradient, which walks over dS for dk take along. */
+ * 2 for each code of the table's gradient, which walks over dS for dk take along. */
 #ifndef MG_ATTN_BACKWARD_TILE_V4_H
 #define MG_ATTN_BACKWARD_TILE_V4_H
 #include "forward_v4.h"
@@ -279,11 +279,10 @@ INLINE void set_keys(strip *p, int lane)
 
 /* --- dk, with sums by code as far as its walks take them --- */
 
-enum { WALKS = 4 };
 typedef struct codes_taken {
     int one, count;
-    int32_t codes[CODES_AT_ONCE * WALKS];
-    code_sums walks[WALKS];
+    int32_t codes[MOST_CODES];
+    code_sums walks[MOST_CODES / CODES_AT_ONCE];
 } codes_taken;
 
 /* Takes codes out of the table's `present`. */
@@ -294,7 +293,7 @@ static void take_codes(codes_taken *taken, const backward_tile *t)
     if (!walks)
         return;
     taken->one = t->table->one;
-    for (; t->table->present && taken->count < CODES_AT_ONCE * (walks < WALKS ? walks : WALKS); taken->count++) {
+    for (; t->table->present && taken->count < CODES_AT_ONCE * walks; taken->count++) {
         code_sums *walk = &taken->walks[taken->count / CODES_AT_ONCE];
         const int i = taken->count % CODES_AT_ONCE, code = __builtin_ctzll(t->table->present);
         t->table->present &= t->table->present - 1;

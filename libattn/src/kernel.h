@@ -64,7 +64,8 @@ typedef struct table_tile {
     double *sums;         /* [entries] */
 } table_tile;
 
-static inline int many_codes(uint64_t present) { return present >> 63 || __builtin_popcountll(present) > 24; }
+enum { MOST_CODES = 24 };
+static inline int many_codes(uint64_t present) { return present >> 63 || __builtin_popcountll(present) > MOST_CODES; }
 
 enum { AHEAD = 8 }; /* k, v, dk, dv, k_rows, q, dout, dq */
 
@@ -120,7 +121,7 @@ typedef struct near_list {
     /* forward: the softmax so far of one query, unless this is its `first` part; out is divided in the `last` */
     int first, last;
     float *maximum, *sum; /* [queries][heads] */
-    float *log_sums;      /* [queries][heads] out in the last: log of the sum of exp(S), -inf of nothing */
+    float *log_sums;      /* [queries][heads] out in the last, or NULL: log of the sum of exp(S), -inf of nothing */
     float *out;           /* [heads][value_row] of each */
     int64_t out_stride;
     /* backward */

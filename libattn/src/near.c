@@ -301,7 +301,7 @@ INLINE void forward(const near_list *l, const int heads, const int kind)
                                     .ahead = l->ahead - l->starts[j]};
         add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, kind);
     }
-    for (int32_t i = 0; i < l->queries * heads && l->last; i += SPREAD) {
+    for (int32_t i = 0; i < l->queries * heads && l->last && l->log_sums; i += SPREAD) {
         const wvec sum = load_whole(l->sum + i), log_sum = load_whole(l->maximum + i) + logarithm(sum);
         const wivec none = sum == (wvec){0};
         keep_whole(l->log_sums + i, (wvec)(((wivec)log_sum & ~none) | ((wivec)all(-INFINITY) & none)));

@@ -346,7 +346,7 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
     else
         set_target(&out, c, &s->call.out, s->call.type == MG_ATTN_BF16 && !s->call.out_fp32, s->value_row,
                    s->call.value_dim);
-    l.maximum = maximum, l.sum = sum, l.log_sums = log_sums;
+    l.maximum = maximum, l.sum = sum, l.log_sums = lse ? log_sums : NULL;
     while (next_batch(&b, c, end, most)) {
         set_batch(&l, c, &b);
         l.out = target_rows(&out, c, b.query, &l.out_stride);
