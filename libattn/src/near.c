@@ -226,9 +226,9 @@ INLINE void add_long_rows(float *out, const float *old, const float *new, const 
         }
 }
 
-/* out[h] = old[h] out[h] + new[h] (sum of factors[h] rows[h]); old NULL: 0 */
+/* out[h] = old[h] out[h] + new[h] (sum of factors[h] rows[h]); old NULL: 0, then out may go past the cache */
 INLINE void add_rows(float *out, const float *old, const float *new, const weighted_rows *r, int32_t row,
-                     const int heads, const int kind)
+                     const int heads, const int kind, const int past)
 {
     const int vectors = width_of(row, heads, kind) / SPREAD;
     wvec sum[MOST_VECTORS];
@@ -251,7 +251,7 @@ INLINE void add_rows(float *out, const float *old, const float *new, const weigh
         wvec x = sum[v] * factor_of(new, v, heads, kind);
         if (old)
             x += load_whole(out + v * SPREAD) * factor_of(old, v, heads, kind);
-        keep_whole(out + v * SPREAD, x);
+        keep_result(out + v * SPREAD, x, past && !old);
     }
 }
 
@@ -299,7 +299,8 @@ INLINE void forward(const near_list *l, const int heads, const int kind)
                                     .tokens = l->keys + l->starts[j],
                                     .count = l->starts[j + 1] - l->starts[j],
                                     .ahead = l->ahead - l->starts[j]};
-        add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, kind);
+        add_rows(l->out + j * l->out_stride, l->first ? NULL : old, new, &rows, l->value_row, heads, kind,
+                 l->rows_past);
     }
     for (int32_t i = 0; i < l->queries * heads && l->last && l->log_sums; i += SPREAD) {
         const wvec sum = load_whole(l->sum + i), log_sum = load_whole(l->maximum + i) + logarithm(sum);
@@ -308,29 +309,30 @@ INLINE void forward(const near_list *l, const int heads, const int kind)
     }
 }
 
-/* to [pairs][2][heads], not beyond */
-INLINE void keep_both(float *to, const float *p, const float *ds, int32_t pairs, const int heads)
+INLINE void keep_pair(float *to, const float *p, const float *ds, const int heads)
 {
+    memcpy(to, p, (size_t)heads * sizeof *to);
+    memcpy(to + heads, ds, (size_t)heads * sizeof *to);
+}
+
+/* to [pairs][2][heads], not beyond; past the cache from the first whole line on */
+INLINE void keep_both(float *to, const float *p, const float *ds, int32_t pairs, const int heads, const int past)
+{
+    const float *const end = p + pairs * heads;
 #if defined(__AVX512F__)
     const wivec lanes = LANE_NUMBERS;
     const wivec low = lanes / heads % 2 * 16 + lanes / (2 * heads) * heads + (lanes & (heads - 1)), high = low + 8;
-    for (int32_t i = 0, left = 2 * pairs * heads; left > 0; i += SPREAD, left -= 2 * SPREAD, to += 2 * SPREAD) {
-        const __m512 x = (__m512)load_whole(p + i), y = (__m512)load_whole(ds + i);
-        const __m512 a = _mm512_permutex2var_ps(x, (__m512i)low, y), b = _mm512_permutex2var_ps(x, (__m512i)high, y);
-        if (left >= 2 * SPREAD) {
-            _mm512_storeu_ps(to, a);
-            _mm512_storeu_ps(to + SPREAD, b);
-        } else {
-            _mm512_mask_storeu_ps(to, (__mmask16)_bzhi_u32(0xFFFF, left < SPREAD ? left : SPREAD), a);
-            _mm512_mask_storeu_ps(to + SPREAD, (__mmask16)_bzhi_u32(0xFFFF, left > SPREAD ? left - SPREAD : 0), b);
-        }
-    }
-#else
-    for (int32_t i = 0; i < pairs * heads; i += heads) {
-        memcpy(to + 2 * i, p + i, (size_t)heads * sizeof *to);
-        memcpy(to + 2 * i + heads, ds + i, (size_t)heads * sizeof *to);
+    for (; p < end && past && (uintptr_t)to % 64; p += heads, ds += heads, to += 2 * heads)
+        keep_pair(to, p, ds, heads);
+    for (; p + SPREAD <= end; p += SPREAD, ds += SPREAD, to += 2 * SPREAD) {
+        const __m512 x = (__m512)load_whole(p), y = (__m512)load_whole(ds);
+        keep_result(to, (wvec)_mm512_permutex2var_ps(x, (__m512i)low, y), past);
+        keep_result(to + SPREAD, (wvec)_mm512_permutex2var_ps(x, (__m512i)high, y), past);
     }
 #endif
+    (void)past;
+    for (; p < end; p += heads, ds += heads, to += 2 * heads)
+        keep_pair(to, p, ds, heads);
 }
 
 INLINE void backward(const near_list *l, const int heads, const int kind)
@@ -345,9 +347,10 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
         of_code[code] = (wvec){0};
     fetch_next(l->q, l->q_stride, l->queries, width_of(l->row, heads, kind));
     fetch_next(l->dout, l->dout_stride, l->queries, width_of(l->value_row, heads, kind));
-    if (l->dq)
+    if (l->dq && !l->rows_past)
         fetch_next(l->dq, l->dq_stride, l->queries, width_of(l->row, heads, kind));
-    fetch_next(l->p_ds, 2 * heads, l->count, 2 * heads);
+    if (!l->p_ds_past)
+        fetch_next(l->p_ds, 2 * heads, l->count, 2 * heads);
     scores(a, l, &pairs, heads, kind);
     set_queries(&pairs, l, l->dout, l->dout_stride);
     dots(b, &pairs, l->v, l->v_stride, l->ahead, l->value_row, heads, kind);
@@ -376,9 +379,9 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
                                     .stride = l->k_stride,
                                     .tokens = l->keys + l->starts[j],
                                     .count = l->starts[j + 1] - l->starts[j]};
-        add_rows(l->dq + j * l->dq_stride, l->add ? one : NULL, new, &rows, l->row, heads, kind);
+        add_rows(l->dq + j * l->dq_stride, l->add ? one : NULL, new, &rows, l->row, heads, kind, l->rows_past);
     }
-    keep_both(l->p_ds, p, ds, l->count, heads);
+    keep_both(l->p_ds, p, ds, l->count, heads, l->p_ds_past);
     UNROLL
     for (int code = 0; code < FEW_CODES; code++)
         if (few && code < l->code_count)
@@ -432,8 +435,8 @@ INLINE void add_to_both(float *dk, float *dv, const float *old, const near_sums 
     UNROLL
     for (int i = 0; i < vectors; i++) {
         k[i] *= a->scale;
-        keep_whole(dv + i * SPREAD, old ? v[i] + load_whole(dv + i * SPREAD) : v[i]);
-        keep_whole(dk + i * SPREAD, old ? k[i] + load_whole(dk + i * SPREAD) : k[i]);
+        keep_result(dv + i * SPREAD, old ? v[i] + load_whole(dv + i * SPREAD) : v[i], a->rows_past && !old);
+        keep_result(dk + i * SPREAD, old ? k[i] + load_whole(dk + i * SPREAD) : k[i], a->rows_past && !old);
     }
 }
 
@@ -444,9 +447,9 @@ INLINE void add(const near_sums *a, const int heads, const int kind)
     store8(scale, splat8(a->scale));
     for (int32_t j = 0; j < a->keys; j++) {
         const int64_t from = a->starts[j], to = a->starts[j + 1];
-        if (a->dk)
+        if (a->dk && !a->rows_past)
             fetch_row(a->dk + (j + AHEAD_KEYS) * a->dk_stride, width_of(a->row, heads, kind));
-        if (a->dv)
+        if (a->dv && !a->rows_past)
             fetch_row(a->dv + (j + AHEAD_KEYS) * a->dv_stride, width_of(a->value_row, heads, kind));
         if (kind != ANY && width_of(0, heads, kind) <= MOST_VECTORS / 2 * SPREAD && a->dk && a->dv) {
             add_to_both(a->dk + j * a->dk_stride, a->dv + j * a->dv_stride, a->add ? one : NULL, a, from, to, heads,
@@ -462,12 +465,13 @@ INLINE void add(const near_sums *a, const int heads, const int kind)
                               .count = to - from,
                               .ahead = a->ahead - from};
         if (a->dv)
-            add_rows(a->dv + j * a->dv_stride, a->add ? one : NULL, one, &rows, a->value_row, heads, kind);
+            add_rows(a->dv + j * a->dv_stride, a->add ? one : NULL, one, &rows, a->value_row, heads, kind,
+                     a->rows_past);
         rows.factors += heads;
         rows.rows = a->q;
         rows.stride = a->q_stride;
         if (a->dk)
-            add_rows(a->dk + j * a->dk_stride, a->add ? one : NULL, scale, &rows, a->row, heads, kind);
+            add_rows(a->dk + j * a->dk_stride, a->add ? one : NULL, scale, &rows, a->row, heads, kind, a->rows_past);
     }
 }
 

@@ -14,9 +14,13 @@
 
 #include <math.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 enum {
     LIST_BYTES = 16384,                  /* of gathered rows that stay in the first cache */
+    PAST_BYTES = 4 << 20,                /* of a result that is not read again before the caches of a core lose it */
     ROOM = NEAR_HEADS * MG_ATTN_MAX_DIM, /* floats of rows on their way to a caller's tensor */
     ITEMS = NEAR_QUERIES * NEAR_HEADS + NEAR_PAD
 };
@@ -131,6 +135,25 @@ static void set_target(target *t, const near_context *c, const mg_attn_tensor *t
     t->direct = lies_well(tensor, bf16, dim, row, c->s->call.heads);
     t->row = row;
     t->dim = dim;
+}
+
+/* Whether what is written there goes past the cache: without it, each line would be read first. */
+static int goes_past(const target *t, const near_context *c, int64_t tokens)
+{
+    const int64_t line = 64, width = (int64_t)c->heads * t->row * 4, stride = t->tensor->token_stride * 4;
+    return !t->tensor->data || (t->direct && !c->s->has_tiles && !c->s->pairs_hide &&
+                                tokens * c->s->call.heads * t->row * 4 >= PAST_BYTES && width % line == 0 &&
+                                stride % line == 0 && (uintptr_t)t->tensor->data % line == 0);
+}
+
+/* Stores past the cache are seen by other threads when this returns. */
+static void settle(int past)
+{
+#if defined(__x86_64__)
+    if (past)
+        _mm_sfence();
+#endif
+    (void)past;
 }
 
 static float *target_rows(target *t, const near_context *c, int64_t token, int64_t *stride)
@@ -347,8 +370,10 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
         set_target(&out, c, &s->call.out, s->call.type == MG_ATTN_BF16 && !s->call.out_fp32, s->value_row,
                    s->call.value_dim);
     l.maximum = maximum, l.sum = sum, l.log_sums = lse ? log_sums : NULL;
+    const int past = goes_past(&out, c, plan->queries);
     while (next_batch(&b, c, end, most)) {
         set_batch(&l, c, &b);
+        l.rows_past = past && b.first && b.last;
         l.out = target_rows(&out, c, b.query, &l.out_stride);
         s->backend->near_forward(&l);
         if (!b.last)
@@ -357,6 +382,7 @@ static void forward_tile_row(void *context, int thread, int64_t step, int64_t ta
         if (lse)
             store_lse(lse + c->head * plan->queries + b.query, c, b.queries, log_sums);
     }
+    settle(past);
 }
 
 void mg_attn_near_forward(call_state *s)
@@ -431,12 +457,15 @@ static void backward_tile_row(void *context, int thread, int64_t step, int64_t t
     if (s->sums)
         memset(sums, 0, (size_t)(codes * NEAR_SUMS) * sizeof *sums);
     l.lse = lse, l.delta = delta, l.table_sums = s->sums ? sums : NULL;
+    l.p_ds_past = !s->pairs_hide && s->plan->pairs * c->heads * 8 >= PAST_BYTES;
+    const int past = goes_past(&dq, c, s->plan->queries);
     while (next_batch(&b, c, end, most)) {
         set_batch(&l, c, &b);
         statistics(lse, delta, c, &b);
         l.dout = row_of(s, NEAR_DOUT, b.query, c->head);
         l.dq = target_rows(&dq, c, b.query, &l.dq_stride);
         l.add = s->has_tiles || !b.first;
+        l.rows_past = past && b.first && b.last;
         if (s->has_tiles && b.first)
             begin_target(c, GRADIENT_Q, l.dq, l.dq_stride, s->row, b.query, b.queries);
         l.p_ds = s->pairs_hide ? some : s->near_p_ds + 2 * b.from * c->heads;
@@ -447,6 +476,7 @@ static void backward_tile_row(void *context, int thread, int64_t step, int64_t t
         if (b.last)
             store_target(&dq, c, b.query, b.queries);
     }
+    settle(past || l.p_ds_past);
     for (int32_t h = 0; h < c->heads && s->sums; h++)
         for (int32_t code = 0; code < codes; code++)
             for (int i = h; i < NEAR_SUMS; i += c->heads)
@@ -506,6 +536,7 @@ static void backward_key_tile(void *context, int thread, int64_t step, int64_t t
     (void)thread, (void)step;
     set_target(&dk, c, &call->dk, bf16, s->row, call->dim);
     set_target(&dv, c, &call->dv, bf16, s->value_row, call->value_dim);
+    const int past = goes_past(&dk, c, plan->keys) && goes_past(&dv, c, plan->keys);
     for (int64_t key = tile * TILE, keys; key < end; key += keys) {
         keys = smaller_of(most, end - key);
         near_sums a = {.heads = c->heads,
@@ -522,7 +553,8 @@ static void backward_key_tile(void *context, int thread, int64_t step, int64_t t
                        .q_stride = s->near[NEAR_Q].stride,
                        .dout_stride = s->near[NEAR_DOUT].stride,
                        .scale = call->scale,
-                       .add = s->has_tiles || s->pairs_hide};
+                       .add = s->has_tiles || s->pairs_hide,
+                       .rows_past = past};
         a.dk = target_rows(&dk, c, key, &a.dk_stride);
         a.dv = target_rows(&dv, c, key, &a.dv_stride);
         if (a.add) {
@@ -538,6 +570,7 @@ static void backward_key_tile(void *context, int thread, int64_t step, int64_t t
         for (int64_t i = key; i < key + keys && call->dkey_bias; i++)
             store_key_bias(c, i);
     }
+    settle(past);
 }
 
 /* Key tiles [begin, end). */

@@ -18,6 +18,7 @@ INLINE void store_some(float *p, wvec x, int32_t left)
     _mm512_mask_storeu_ps(p, left >= SPREAD ? 0xFFFF : 0xFF, (__m512)x);
 }
 INLINE wvec load_whole(const float *p) { return load(p); }
+INLINE void keep_past(float *p, wvec x) { _mm512_stream_ps(p, (__m512)x); }
 INLINE wvec exponential_of(wvec x) { return (wvec)power_of_two((__m512)x * LOG2_E); }
 INLINE wvec larger_of_both(wvec a, wvec b) { return larger(a, b); }
 INLINE wvec add_of_code(wvec sum, wivec codes, int32_t code, wvec x) { return add_where(sum, codes, code, x); }
@@ -55,6 +56,11 @@ INLINE void store_some(float *p, wvec x, int32_t left)
     store8(p, x);
 }
 INLINE wvec load_whole(const float *p) { return load8(p); }
+#if defined(__AVX2__)
+INLINE void keep_past(float *p, wvec x) { _mm256_stream_ps(p, (__m256)x); }
+#else
+INLINE void keep_past(float *p, wvec x) { store8(p, x); }
+#endif
 INLINE wvec exponential_of(wvec x) { return exponential8(x); }
 INLINE wvec larger_of_both(wvec a, wvec b) { return larger8(a, b); }
 INLINE wvec add_of_code(wvec sum, wivec codes, int32_t code, wvec x)
@@ -84,6 +90,13 @@ INLINE wvec only(wvec x, int32_t left, wvec other)
 
 INLINE wvec all(float x) { return x - (wvec){0}; }
 INLINE void keep_whole(float *p, wvec x) { memcpy(p, &x, sizeof x); }
+INLINE void keep_result(float *p, wvec x, int past) /* past the cache or to it */
+{
+    if (past)
+        keep_past(p, x);
+    else
+        keep_whole(p, x);
+}
 
 /* ln x of a normal x > 0, to 1.2e-7 of the result and 6e-8; NaN stays NaN.
  * x = 2^e (1 + r), 1 + r in sqrt(1/2) to sqrt(2); ln(1 + r) - r + r^2 / 2 through Chebyshev's nodes, to 7e-9. */

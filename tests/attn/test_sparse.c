@@ -158,6 +158,87 @@ static void case_23_sparse_heads_together(void **state)
             }
 }
 
+/* Some tokens repeated: each copy sees itself, and one of its tokens all of it. */
+enum { COPY = 320, COPIES = 64, PER_TOKEN = 7, COPY_PAIRS = (COPY - 1) * PER_TOKEN + COPY, WIDTH = 64 };
+
+static void run_copies(const char *backend, int64_t copies, int32_t heads, int threads, float *results[4])
+{
+    const int64_t tokens = copies * COPY, pairs = copies * COPY_PAIRS, floats = tokens * WIDTH;
+    int64_t *starts = malloc((size_t)(tokens + 1) * sizeof *starts), at = 0;
+    int32_t *columns = malloc((size_t)pairs * sizeof *columns);
+    uint8_t *codes = malloc((size_t)pairs);
+    float *in = NULL, *lse = malloc((size_t)(tokens * heads) * sizeof *lse), table[8 * 3], dtable[8 * 3];
+    starts[0] = 0;
+    for (int64_t i = 0; i < tokens; i++) {
+        const int64_t own = i % COPY, step = own == 100 ? 1 : COPY / PER_TOKEN;
+        for (int64_t j = own == 100 ? 0 : own % step; j < (own == 100 ? COPY : PER_TOKEN * step); j += step, at++) {
+            columns[at] = (int32_t)(i - own + j);
+            codes[at] = (uint8_t)((own + j) % 2);
+        }
+        starts[i + 1] = at;
+    }
+    assert_int_equal(at, pairs);
+    assert_int_equal(posix_memalign((void **)(void *)&in, 64, (size_t)(4 * floats) * sizeof *in), 0);
+    for (int64_t i = 0; i < 4 * floats; i++)
+        in[i] = test_random(3, (uint64_t)(i / floats * COPY * WIDTH + i % (COPY * WIDTH)));
+    for (int i = 0; i < 24; i++)
+        table[i] = test_random(4, (uint64_t)i);
+    const int32_t dim = WIDTH / heads;
+    mg_attn_plan *plan = plan_make(&(mg_attn_map){.kind = MG_ATTN_NEAR,
+                                                  .queries = tokens,
+                                                  .keys = tokens,
+                                                  .codes = 3,
+                                                  .far_code = 2,
+                                                  .mask_far = 1,
+                                                  .near_starts = starts,
+                                                  .near_columns = columns,
+                                                  .near_codes = codes},
+                                   backend);
+    mg_attn_call call = {.heads = heads,
+                         .dim = dim,
+                         .scale = 0.5f,
+                         .threads = threads,
+                         .table = table,
+                         .q = {in, WIDTH, dim},
+                         .k = {in + floats, WIDTH, dim},
+                         .v = {in + 2 * floats, WIDTH, dim},
+                         .out = {results[0], WIDTH, dim},
+                         .lse = lse,
+                         .dout = {in + 3 * floats, WIDTH, dim},
+                         .dq = {results[1], WIDTH, dim},
+                         .dk = {results[2], WIDTH, dim},
+                         .dv = {results[3], WIDTH, dim},
+                         .dtable = dtable};
+    const int64_t forward = mg_attn_workspace_bytes(plan, &call, 0), backward = mg_attn_workspace_bytes(plan, &call, 1);
+    assert_int_equal(posix_memalign(&call.workspace, 64, (size_t)(forward > backward ? forward : backward) + 1), 0);
+    assert_int_equal(mg_attn_forward(plan, &call), 0);
+    assert_int_equal(mg_attn_backward(plan, &call), 0);
+    mg_attn_plan_destroy(plan);
+    free(call.workspace), free(in), free(lse), free(codes), free(columns), free(starts);
+}
+
+/* Large results are stored past the cache: each copy's are those of one alone, bit by bit. */
+static void large_results_are_those_of_small_ones(void **state)
+{
+    (void)state;
+    const int64_t small = COPY * WIDTH, large = COPIES * small;
+    float *of_one[4], *of_all[4];
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(posix_memalign((void **)(void *)&of_one[r], 64, (size_t)small * sizeof(float)), 0);
+        assert_int_equal(posix_memalign((void **)(void *)&of_all[r], 64, (size_t)large * sizeof(float)), 0);
+    }
+    for (const char *const *backend = all_backends(); *backend; backend++)
+        for (int32_t heads = 1; heads <= 8 && strcmp(*backend, "reference"); heads *= 2) {
+            run_copies(*backend, 1, heads, 1, of_one);
+            run_copies(*backend, COPIES, heads, 1 + heads % 3, of_all);
+            for (int r = 0; r < 4; r++)
+                for (int64_t copy = 0; copy < COPIES; copy++)
+                    test_same_bytes(*backend, of_all[r] + copy * small, of_one[r], (size_t)small * sizeof(float));
+        }
+    for (int r = 0; r < 4; r++)
+        free(of_one[r]), free(of_all[r]);
+}
+
 static double seconds(void)
 {
     struct timespec t;
@@ -252,6 +333,7 @@ int main(void)
         cmocka_unit_test(case_23_every_kind_equals_dense),
         cmocka_unit_test(case_23_sparse_rows_of_any_length),
         cmocka_unit_test(case_23_sparse_heads_together),
+        cmocka_unit_test(large_results_are_those_of_small_ones),
         cmocka_unit_test(case_24_plan_costs_by_near_pairs),
         cmocka_unit_test(case_24_plan_is_reusable),
     };
