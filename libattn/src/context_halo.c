@@ -169,15 +169,38 @@ static mg_attn_tensor values_in(const context_run *r, float *rows)
                             .head_stride = r->call.value_dim};
 }
 
-/* Where rows of others travel: where they stay, behind own rows, if k and v of a token lie there side by side as in a
-   message; else in the workspace. */
-static float *travelling(const context_run *r, mg_attn_tensor k, mg_attn_tensor v)
+/* Whether a row of k and v lies as in a message. */
+static int side_by_side(const context_run *r, mg_attn_tensor k, mg_attn_tensor v)
 {
     const int64_t width = (int64_t)r->call.heads * r->call.dim;
-    const int side_by_side = k.token_stride == r->key_floats && v.token_stride == r->key_floats &&
-                             k.head_stride == r->call.dim && v.head_stride == r->call.value_dim && k.data &&
-                             v.data == (float *)k.data + width;
-    return side_by_side ? (float *)k.data + r->c->rows * k.token_stride : r->keys[0];
+    return k.token_stride == r->key_floats && v.token_stride == r->key_floats && k.head_stride == r->call.dim &&
+           v.head_stride == r->call.value_dim && k.data && v.data == (float *)k.data + width;
+}
+
+/* Where rows of others travel: where they stay, behind own rows, if they lie there as in a message; else in the
+   workspace. */
+static float *travelling(const context_run *r, mg_attn_tensor k, mg_attn_tensor v)
+{
+    return side_by_side(r, k, v) ? (float *)k.data + r->c->rows * k.token_stride : r->keys[0];
+}
+
+/* k and v, or their gradients, of some rows between a tensor of each and messages. */
+typedef void row_move(mg_attn_tensor to, mg_attn_tensor from, const int32_t *list, int64_t rows, int32_t heads,
+                      int32_t dim, int threads);
+
+static void move_rows(const context_run *r, row_move *move, int out, mg_attn_tensor k, mg_attn_tensor v, float *message,
+                      const int32_t *list, int64_t rows)
+{
+    const mg_attn_call *call = &r->call;
+    const mg_attn_tensor keys = keys_in(r, message), values = values_in(r, message);
+    if (side_by_side(r, k, v) && r->key_floats <= INT32_MAX) {
+        move(out ? keys : k, out ? k : keys, list, rows, 1, (int32_t)r->key_floats, call->threads);
+        return;
+    }
+    if (k.data)
+        move(out ? keys : k, out ? k : keys, list, rows, call->heads, call->dim, call->threads);
+    if (v.data)
+        move(out ? values : v, out ? v : values, list, rows, call->heads, call->value_dim, call->threads);
 }
 
 /* Keys and values of fetched rows. */
@@ -187,20 +210,14 @@ static int fetch(context_run *r)
     const mg_attn_halo *halo = c->halo;
     const mg_attn_call *call = &r->call;
     float *rows = travelling(r, call->k, call->v);
-    mg_attn_rows_gather(keys_in(r, r->given_rows), call->k, halo->gives, halo_sent(halo), call->heads, call->dim,
-                        call->threads);
-    mg_attn_rows_gather(values_in(r, r->given_rows), call->v, halo->gives, halo_sent(halo), call->heads,
-                        call->value_dim, call->threads);
+    move_rows(r, mg_attn_rows_gather, 1, call->k, call->v, r->given_rows, halo->gives, halo_sent(halo));
     int status = mg_attn_halo_post(halo, &r->messages, r->given_rows, rows, r->key_floats, 0);
     if (!status)
         status = mg_attn_messages_wait_all(&r->messages);
-    if (status || !rows || rows != r->keys[0])
-        return status;
-    mg_attn_rows_copy(rows_from(call->k, c->rows, 0), keys_in(r, rows), halo_rows(halo), call->heads, call->dim,
-                      call->threads);
-    mg_attn_rows_copy(rows_from(call->v, c->rows, 0), values_in(r, rows), halo_rows(halo), call->heads, call->value_dim,
-                      call->threads);
-    return 0;
+    if (!status && rows && rows == r->keys[0])
+        move_rows(r, mg_attn_rows_gather, 0, rows_from(call->k, c->rows, 0), rows_from(call->v, c->rows, 0), rows, NULL,
+                  halo_rows(halo));
+    return status;
 }
 
 /* Gradients of fetched rows on their way home. */
@@ -217,12 +234,9 @@ static int post_home(void *context)
     const mg_attn_context *c = r->c;
     const mg_attn_call *call = &r->call;
     float *rows = travelling(r, call->dk, call->dv);
-    if (rows && rows == r->keys[0]) {
-        mg_attn_rows_copy(keys_in(r, rows), rows_from(call->dk, c->rows, 0), halo_rows(c->halo), call->heads, call->dim,
-                          call->threads);
-        mg_attn_rows_copy(values_in(r, rows), rows_from(call->dv, c->rows, 0), halo_rows(c->halo), call->heads,
-                          call->value_dim, call->threads);
-    }
+    if (rows && rows == r->keys[0])
+        move_rows(r, mg_attn_rows_gather, 1, rows_from(call->dk, c->rows, 0), rows_from(call->dv, c->rows, 0), rows,
+                  NULL, halo_rows(c->halo));
     home->posted = 1;
     home->status = mg_attn_halo_post(c->halo, &r->messages, rows, r->given_rows, r->key_floats, 1);
     return home->status;
@@ -234,13 +248,8 @@ static void add_returned(const context_run *r)
     const mg_attn_call *call = &r->call;
     for (int rank = 0; rank < halo->port.ranks; rank++) {
         const int64_t from = halo->give_starts[rank], rows = halo->give_starts[rank + 1] - from;
-        float *returned = r->given_rows + from * r->key_floats;
-        if (rows && call->dk.data)
-            mg_attn_rows_scatter_add(call->dk, keys_in(r, returned), halo->gives + from, rows, call->heads, call->dim,
-                                     call->threads);
-        if (rows && call->dv.data)
-            mg_attn_rows_scatter_add(call->dv, values_in(r, returned), halo->gives + from, rows, call->heads,
-                                     call->value_dim, call->threads);
+        move_rows(r, mg_attn_rows_scatter_add, 0, call->dk, call->dv, r->given_rows + from * r->key_floats,
+                  halo->gives + from, rows);
     }
 }
 
