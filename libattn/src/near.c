@@ -20,7 +20,7 @@ void KERNEL(mg_attn_near_delta)(const near_delta *d);
 void KERNEL(mg_attn_near_add)(const near_sums *a);
 
 enum { ANY = 0, HALVES = -1 }; /* kinds of rows; else the vectors of a head */
-enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 24, AHEAD_TOKENS = 32, AHEAD_KEYS = 4, FEW_CODES = 4 };
+enum { ITEMS = NEAR_BATCH * NEAR_HEADS + NEAR_PAD, AHEAD_PAIRS = 64, AHEAD_TOKENS = 64, AHEAD_KEYS = 4, FEW_CODES = 4 };
 #define ALIGNED __attribute__((aligned(64)))
 
 /* The rows that a later pair needs, to the second cache: fetched to the first they took longer on Zen 4 (README.md). */
