@@ -73,18 +73,24 @@ INLINE void fetch_next(const float *rows, int64_t stride, int32_t queries, int32
         fetch_row(rows + j * stride, width);
 }
 
-/* Of pairs i and on. In registers where the whole table is. */
+/* Of pairs i and on. In registers where the whole table is; else a load for a pair, or for each score. */
 INLINE wvec biases_of(const near_list *l, int32_t i, const int heads, const int small, lookup_table table)
 {
     (void)table, (void)small;
     if (l->bias)
         return load_whole(l->bias + i * heads);
-    const wivec lanes = LANE_NUMBERS, at = codes_of(l->codes + i, heads) * heads + (lanes & (heads - 1));
+    const uint8_t *codes = l->codes + i;
+    const wivec lanes = LANE_NUMBERS, at = codes_of(codes, heads) * heads + (lanes & (heads - 1));
 #if defined(__AVX512F__)
     if (small)
         return (wvec)_mm512_permutex2var_ps(table.low, (__m512i)at, table.high);
+    if (heads == 8)
+        return (wvec)_mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(l->table + codes[0] * 8)),
+                                        _mm256_loadu_ps(l->table + codes[1] * 8), 1);
     return (wvec)_mm512_i32gather_ps((__m512i)at, l->table, 4);
 #elif defined(__AVX2__)
+    if (heads == 8)
+        return load8(l->table + codes[0] * 8);
     return (wvec)_mm256_i32gather_ps(l->table, (__m256i)at, 4);
 #else
     wvec x;

@@ -306,7 +306,7 @@ static near_list list_of(const near_context *c)
     return (near_list){.heads = c->heads,
                        .row = s->row,
                        .value_row = s->value_row,
-                       .code_count = s->plan->map.codes,
+                       .code_count = s->plan->pair_code_end,
                        .table = s->near_tables + c->head * s->plan->map.codes,
                        .scale = s->call.scale,
                        .k = row_of(s, NEAR_K, 0, c->head),

@@ -52,8 +52,9 @@ struct mg_attn_plan {
     int64_t *column_starts, *column_pairs; /* column_pairs: index in pair_keys */
     int32_t *column_queries;
 
-    int32_t chunks; /* row chunks and column chunks of backward, see chunk_begin */
-    int64_t pairs;  /* gathered ones */
+    int32_t chunks;        /* row chunks and column chunks of backward, see chunk_begin */
+    int64_t pairs;         /* gathered ones */
+    int32_t pair_code_end; /* above the codes they have */
     mg_attn_plan_info info;
 };
 

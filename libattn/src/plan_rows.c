@@ -114,6 +114,7 @@ static int end_row(lister *l, int64_t tile_row)
         const int64_t at = plan->pairs + next[one->position / TILE]++;
         plan->pair_keys[at] = one->column * TILE + one->position % TILE;
         plan->pair_codes[at] = one->code;
+        plan->pair_code_end = (int32_t)larger_of(plan->pair_code_end, one->code + 1);
         if (plan->pair_offsets)
             plan->pair_offsets[at] = one->offset;
     }
@@ -392,7 +393,7 @@ static int list_all(lister *l, int gather_pairs)
     mg_attn_plan_info *info = &plan->info;
     int status = 0;
     l->gather_pairs = gather_pairs;
-    l->tile_count = l->entry_count = plan->pairs = 0;
+    l->tile_count = l->entry_count = plan->pairs = plan->pair_code_end = 0;
     info->seen_pairs = info->tiles_constant = info->tiles_patch = info->tiles_codes = info->tiles_pairs = 0;
     memset(l->work, 0, (size_t)plan->tile_rows * sizeof *l->work);
     for (int64_t row = 0; row < plan->tile_rows && !status; row++) {
