@@ -104,10 +104,10 @@ bool compare_near(int only_dim)
     std::printf("%s: %lld nodes, %lld near pairs; medians; (share of its own bound); times ours\n%28s %17s %23s %23s\n",
                 near_path ? near_path : "R-MAT", (long long)g.near->nodes, (long long)g.near->pairs, "", "ours", "edge",
                 "edge_rows");
-    for (int32_t dim : {8, 16, 64}) {
+    for (auto [heads, dim] : {std::pair{8, 8}, {4, 16}, {8, 16}, {2, 64}}) {
         if (only_dim && dim != only_dim)
             continue;
-        near_case c(g, dim == 64 ? 2 : 8, dim);
+        near_case c(g, heads, dim);
         for (bool backward : {false, true})
             faster &= compare_one(c, backward);
     }
