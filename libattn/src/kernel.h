@@ -133,7 +133,7 @@ typedef struct near_list {
     int add;           /* to dq: there is something already */
     float *p_ds;       /* [count][2][heads] out, not beyond: P with dropout, dS */
     float *table_sums; /* [codes][NEAR_SUMS] += dS, of head i % heads in i, or NULL */
-    /* What is not read before the cache has lost it is stored past it: out and dq, of whole lines; p_ds */
+    /* What is not read before the cache has lost it may be stored past it: out and dq, of whole lines; p_ds */
     int rows_past, p_ds_past;
 } near_list;
 
@@ -159,7 +159,7 @@ typedef struct near_sums {
     float *dk, *dv; /* [heads][row], [heads][value_row] of each; NULL: not wanted */
     int64_t dk_stride, dv_stride;
     int add;       /* there is something already */
-    int rows_past; /* dk and dv, of whole lines, are stored past the cache */
+    int rows_past; /* dk and dv, of whole lines, may be stored past the cache */
 } near_sums;
 
 /* Dropout for the eight heads whose words come together: header of mg_attn_dropout. */

@@ -346,6 +346,7 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
     float a[ITEMS] ALIGNED, b[ITEMS] ALIGNED, p[ITEMS] ALIGNED, ds[ITEMS] ALIGNED, new[SPREAD];
     const float one[NEAR_HEADS] = {1, 1, 1, 1, 1, 1, 1, 1};
     const int few = l->table_sums && l->code_count <= FEW_CODES;
+    const int p_ds_past = l->p_ds_past && SPREAD == 16, dq_past = l->rows_past && kind != ANY;
     row_pairs pairs;
     wvec of_code[FEW_CODES];
     UNROLL
@@ -353,9 +354,9 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
         of_code[code] = (wvec){0};
     fetch_next(l->q, l->q_stride, l->queries, width_of(l->row, heads, kind));
     fetch_next(l->dout, l->dout_stride, l->queries, width_of(l->value_row, heads, kind));
-    if (l->dq && !l->rows_past)
+    if (l->dq && !dq_past)
         fetch_next(l->dq, l->dq_stride, l->queries, width_of(l->row, heads, kind));
-    if (!l->p_ds_past)
+    if (!p_ds_past)
         fetch_next(l->p_ds, 2 * heads, l->count, 2 * heads);
     scores(a, l, &pairs, heads, kind);
     set_queries(&pairs, l, l->dout, l->dout_stride);
@@ -385,9 +386,9 @@ INLINE void backward(const near_list *l, const int heads, const int kind)
                                     .stride = l->k_stride,
                                     .tokens = l->keys + l->starts[j],
                                     .count = l->starts[j + 1] - l->starts[j]};
-        add_rows(l->dq + j * l->dq_stride, l->add ? one : NULL, new, &rows, l->row, heads, kind, l->rows_past);
+        add_rows(l->dq + j * l->dq_stride, l->add ? one : NULL, new, &rows, l->row, heads, kind, dq_past);
     }
-    keep_both(l->p_ds, p, ds, l->count, heads, l->p_ds_past);
+    keep_both(l->p_ds, p, ds, l->count, heads, p_ds_past);
     UNROLL
     for (int code = 0; code < FEW_CODES; code++)
         if (few && code < l->code_count)
@@ -449,13 +450,14 @@ INLINE void add_to_both(float *dk, float *dv, const float *old, const near_sums 
 INLINE void add(const near_sums *a, const int heads, const int kind)
 {
     float scale[NEAR_HEADS];
+    const int past = a->rows_past && kind != ANY;
     const float one[NEAR_HEADS] = {1, 1, 1, 1, 1, 1, 1, 1};
     store8(scale, splat8(a->scale));
     for (int32_t j = 0; j < a->keys; j++) {
         const int64_t from = a->starts[j], to = a->starts[j + 1];
-        if (a->dk && !a->rows_past)
+        if (a->dk && !past)
             fetch_row(a->dk + (j + AHEAD_KEYS) * a->dk_stride, width_of(a->row, heads, kind));
-        if (a->dv && !a->rows_past)
+        if (a->dv && !past)
             fetch_row(a->dv + (j + AHEAD_KEYS) * a->dv_stride, width_of(a->value_row, heads, kind));
         if (kind != ANY && width_of(0, heads, kind) <= MOST_VECTORS / 2 * SPREAD && a->dk && a->dv) {
             add_to_both(a->dk + j * a->dk_stride, a->dv + j * a->dv_stride, a->add ? one : NULL, a, from, to, heads,
@@ -471,13 +473,12 @@ INLINE void add(const near_sums *a, const int heads, const int kind)
                               .count = to - from,
                               .ahead = a->ahead - from};
         if (a->dv)
-            add_rows(a->dv + j * a->dv_stride, a->add ? one : NULL, one, &rows, a->value_row, heads, kind,
-                     a->rows_past);
+            add_rows(a->dv + j * a->dv_stride, a->add ? one : NULL, one, &rows, a->value_row, heads, kind, past);
         rows.factors += heads;
         rows.rows = a->q;
         rows.stride = a->q_stride;
         if (a->dk)
-            add_rows(a->dk + j * a->dk_stride, a->add ? one : NULL, scale, &rows, a->row, heads, kind, a->rows_past);
+            add_rows(a->dk + j * a->dk_stride, a->add ? one : NULL, scale, &rows, a->row, heads, kind, past);
     }
 }
 
