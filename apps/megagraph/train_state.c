@@ -135,8 +135,13 @@ static int start_resumed(trainer *t)
     t->state.config_hash = mg_config_hash(t->config);
     t->seconds_before = t->state.seconds;
     t->epochs_before = t->state.epoch;
-    mg_progress_say("%sgoing on from step %lld, epoch %lld", t->in->title, (long long)t->state.step,
-                    (long long)t->state.epoch);
+    if (mg_trainer_is_finished(t))
+        mg_progress_say("%snothing is left to do after epoch %lld of %lld: --set train.%s goes on", t->in->title,
+                        (long long)t->state.epoch, (long long)t->config->train.epochs,
+                        t->state.epoch < t->config->train.epochs ? "patience=0" : "epochs=N");
+    else
+        mg_progress_say("%sgoing on from step %lld, epoch %lld", t->in->title, (long long)t->state.step,
+                        (long long)t->state.epoch);
     return 0;
 }
 

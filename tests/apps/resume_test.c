@@ -28,8 +28,13 @@ static void ten_steps_are_five_and_five(void **state)
     assert_int_equal(program_lines("five/log.jsonl"), program_lines("ten/log.jsonl"));
     assert_true(program_number("five/summary.json", "test") == program_number("ten/summary.json", "test"));
     assert_true(program_number("five/summary.json", "best_epoch") == program_number("ten/summary.json", "best_epoch"));
-    program_works("train --resume ten"); /* nothing is left to do */
+    assert_non_null(strstr(program_said, "going on from step"));
+    program_works("train --resume ten");
+    assert_non_null(strstr(program_said, "nothing is left to do after epoch 10 of 10"));
     same_checkpoints("ten", "five");
+    program_works("train --data sbm.npz --out tired %s train.epochs=200 train.lr=0 train.patience=2", small);
+    program_works("train --resume tired --set train.epochs=300");
+    assert_non_null(strstr(program_said, "after epoch 3 of 300: --set train.patience=0 goes on"));
 }
 
 static void interrupted_goes_on(void **state)
