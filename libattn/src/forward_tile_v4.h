@@ -284,7 +284,122 @@ INLINE int common_block(const strip *p, int64_t key, const __m512 maximum[VECS],
     return 1;
 }
 
+/* --- heads of 8: one vector of queries, whose 8 vectors of out stay in registers beside a block's scores. Nothing is
+ * parked: a store costs as much as a multiply-add on Zen 4. Sums go in the same order: the same bits. --- */
+
+enum { FUSED_DIM = 8 };
+
+INLINE void fused_scores(__m512 s[ROWS], const strip *p, int64_t key, const int kind)
+{
+    const float *q = p->t->q + p->lane, *k = p->t->k + key * FUSED_DIM;
+    UNROLL
+    for (int r = 0; r < ROWS; r++)
+        s[r] = bias_of(p, key, r, 0, kind);
+    UNROLL
+    for (int d = 0; d < FUSED_DIM; d++) {
+        const __m512 x = _mm512_loadu_ps(q + d * TILE);
+        if (d % 2 == 0)
+            _mm_prefetch(p->ahead + key * FUSED_DIM + d * BLOCK, _MM_HINT_T1);
+        UNROLL
+        for (int r = 0; r < ROWS; r++)
+            s[r] = multiply_add_one(s[r], x, k + d * BLOCK + r);
+    }
+}
+
+/* As rare_block, of one vector of lanes. */
+INLINE void rare_lanes(const strip *p, int64_t key, const int kind)
+{
+    const forward_tile *t = p->t;
+    const float *values = t->v + key * FUSED_DIM;
+    float *out = t->out + p->lane;
+    __m512 first[ROWS];
+    block s;
+    fused_scores(first, p, key, kind);
+    for (int r = 0; r < ROWS; r++)
+        s[r][0] = first[r];
+    rare_column(s, t, p->lane, 0);
+    for (int d = 0; d < FUSED_DIM; d++) {
+        __m512 sum = _mm512_loadu_ps(out + d * TILE);
+        for (int r = 0; r < ROWS; r++)
+            sum = multiply_add_one(sum, s[r][0], values + d * BLOCK + r);
+        _mm512_storeu_ps(out + d * TILE, sum);
+    }
+}
+
+/* 0: some sum is too large, and nothing was changed. */
+INLINE int fused_block(const strip *p, int64_t key, __m512 maximum, __m512 *total, __m512 out[FUSED_DIM],
+                       const int kind)
+{
+    const forward_tile *t = p->t;
+    const float *values = t->v + key * FUSED_DIM;
+    __m512 s[ROWS];
+    fused_scores(s, p, key, kind);
+    if (__builtin_expect(!t->log2_scores, 0)) {
+        UNROLL
+        for (int r = 0; r < ROWS; r++)
+            s[r] = natural_less(s[r], _mm512_loadu_ps(t->maximum + p->lane));
+    }
+    const __m512 less[4] = {maximum, maximum, maximum, maximum};
+    four_powers((__m512(*)[VECS])s, less);
+    four_powers((__m512(*)[VECS])(s + 4), less);
+    __m512 sum = s[0];
+    UNROLL
+    for (int r = 1; r < ROWS; r++)
+        sum = _mm512_add_ps(sum, s[r]);
+    sum = _mm512_add_ps(*total, sum);
+    if (__builtin_expect(_mm512_cmp_ps_mask(sum, _mm512_set1_ps(RAISE_ABOVE), _CMP_GT_OQ), 0))
+        return 0;
+    *total = sum;
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        UNROLL
+        for (int d = 0; d < FUSED_DIM; d++)
+            out[d] = multiply_add_one(out[d], s[r], values + d * BLOCK + r);
+    }
+    return 1;
+}
+
+/* Keys from `key` on, as long as sums are not too large; returns the first that is not done. */
+INLINE int64_t fused_lanes(const strip *p, int64_t key, int64_t end, const int kind)
+{
+    const forward_tile *t = p->t;
+    float *sums = t->out + p->lane;
+    __m512 out[FUSED_DIM], total = _mm512_loadu_ps(t->sum + p->lane);
+    const __m512 maximum = t->log2_scores ? _mm512_loadu_ps(t->maximum + p->lane) : _mm512_setzero_ps();
+    UNROLL
+    for (int d = 0; d < FUSED_DIM; d++)
+        out[d] = _mm512_loadu_ps(sums + d * TILE);
+    while (key < end && fused_block(p, key, maximum, &total, out, kind))
+        key += ROWS;
+    UNROLL
+    for (int d = 0; d < FUSED_DIM; d++)
+        _mm512_storeu_ps(sums + d * TILE, out[d]);
+    _mm512_storeu_ps(t->sum + p->lane, total);
+    return key;
+}
+
 typedef void rare_function(const strip *p, int64_t key);
+
+INLINE void fused_tile(const forward_tile *t, const int kind)
+{
+    strip p = {.t = t};
+    if (kind == BIAS_LOOKUP16 || kind == BIAS_LOOKUP32) {
+        p.low = _mm512_loadu_ps(t->bias.table);
+        p.high = kind == BIAS_LOOKUP32 ? _mm512_loadu_ps(t->bias.table + 16) : p.low;
+    }
+    const int64_t end = t->key_blocks * BLOCK;
+    for (p.lane = 0; p.lane < t->lanes; p.lane += LANES) {
+        p.ahead = p.lane & LANES ? t->next_v : t->next_k;
+        for (int64_t key = 0; key < end;) {
+            if (!_mm512_cmp_ps_mask(_mm512_loadu_ps(t->limit + p.lane), _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ))
+                key = fused_lanes(&p, key, end, kind);
+            if (key < end) {
+                rare_lanes(&p, key, kind);
+                key += ROWS;
+            }
+        }
+    }
+}
 
 INLINE void tile(const forward_tile *t, rare_function *rare, const int kind, const int dropout, const int dim)
 {
@@ -331,7 +446,10 @@ INLINE void tile(const forward_tile *t, rare_function *rare, const int kind, con
 /* Where the number of dims is known, the loops over it are unrolled: this pays where they are short. */
 #define DEFINE_DIMS(name, kind)                                                                                        \
     DEFINE(name, kind, 0)                                                                                              \
-    NOINLINE void name##_8(const forward_tile *t) { tile(t, rare_##name, kind, 0, 8 * PER_WORD); }                         \
+    NOINLINE void name##_8(const forward_tile *t)                                                                      \
+    {                                                                                                                  \
+        PER_WORD == 1 ? fused_tile(t, kind) : tile(t, rare_##name, kind, 0, 8 * PER_WORD);                             \
+    }                                                                                                                  \
     NOINLINE void name##_16(const forward_tile *t) { tile(t, rare_##name, kind, 0, 16 * PER_WORD); }
 DEFINE_DIMS(constant_tile, BIAS_CONSTANT)
 DEFINE_DIMS(lookup16_tile, BIAS_LOOKUP16)
